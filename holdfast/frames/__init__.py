@@ -1,0 +1,1 @@
+"""Segment: streams as numbered frames with an identity, a boundary and a checksum."""
