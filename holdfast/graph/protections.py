@@ -1,0 +1,102 @@
+"""How an operator is protected: declared here, enforced by the protocols.
+
+`every` may be a duration ("5 seconds"), `frames(10)` or `elements(1000)`.
+A protection is a value: two operators with equal protections may share a unit.
+
+Pure: plain values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.errors import UsageError
+from holdfast.graph.durations import duration_ms, show_ms
+
+__all__ = [
+    "Interval",
+    "Protection",
+    "checkpoint",
+    "ecoc",
+    "elements",
+    "frames",
+    "none",
+    "uncoordinated",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    count: int
+    unit: str  # "ms" | "frames" | "elements"
+
+    def __str__(self) -> str:
+        if self.unit == "ms":
+            return show_ms(self.count)
+        return f"{self.count:,} {self.unit[:-1] if self.count == 1 else self.unit}"
+
+    @classmethod
+    def of(cls, declared: object) -> Interval:
+        if isinstance(declared, Interval):
+            return declared
+        if isinstance(declared, str | timedelta):
+            return _positive(duration_ms(declared, what="every"), "ms")
+        raise UsageError(
+            "HF-C007",
+            "NotAnInterval",
+            f"every={declared!r} is not an interval.",
+            effect="nothing was declared",
+            do="write every='5 seconds', every=hf.frames(10) or every=hf.elements(1000)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    durability: str  # "none" | "checkpoint" | "uncoordinated" | "ecoc"
+    every: Interval | None = None
+    extended: bool = False
+
+    def __str__(self) -> str:
+        if self.every is None:
+            return self.durability
+        kind = self.durability + (" extended" if self.extended else "")
+        return f"{kind} every {self.every}"
+
+
+none = Protection("none")
+
+
+def frames(n: int) -> Interval:
+    return _positive(n, "frames")
+
+
+def elements(n: int) -> Interval:
+    return _positive(n, "elements")
+
+
+def checkpoint(every: object) -> Protection:
+    """Own state only: after a failure work goes on, what came meanwhile is LOST."""
+    return Protection("checkpoint", Interval.of(every))
+
+
+def uncoordinated(every: object) -> Protection:
+    """State and unacknowledged output, each operator on its own: lossless, more to store."""
+    return Protection("uncoordinated", Interval.of(every))
+
+
+def ecoc(every: object, *, extended: bool = False) -> Protection:
+    """Efficient coordinated checkpoints: lossless, state only; `extended` for cycles."""
+    return Protection("ecoc", Interval.of(every), bool(extended))
+
+
+def _positive(n: object, unit: str) -> Interval:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise UsageError(
+            "HF-C007",
+            "NotAnInterval",
+            f"{n!r} {unit} is not an interval.",
+            effect="nothing was declared",
+            do="take a whole number of at least 1",
+        )
+    return Interval(n, unit)
