@@ -1,0 +1,243 @@
+"""CSV and JSON lines: cut into blocks at row ends, and parsed block by block.
+
+A text file has no index. The indexer cuts it into blocks of some megabytes and
+writes the byte range of each into the references, so that a worker reads and
+parses only the blocks its frame touches. A row never spans two blocks: a CSV
+newline ends a row only where the quotes before it are even in number.
+
+Indexer and worker parse the same block with the same options, so a row has the
+same number and the same time for both.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.json as arrow_json
+
+from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
+from holdfast.sources.fit import NOTHING_READ, fit
+
+__all__ = ["csv_columns", "cut_blocks", "parse", "read_bytes", "unreadable"]
+
+# Large enough that parsing dominates opening and seeking, small enough that a
+# frame of a few rows does not parse a day.
+BLOCK_BYTES = 4 * 1024 * 1024
+# A row longer than this is taken for an unclosed quote.
+ROW_BYTES_MAX = 64 * 1024 * 1024
+
+
+def unreadable(path: str, kind: str, error: Exception) -> SourceError:
+    return SourceError(
+        "HF-S005",
+        "Unreadable",
+        f"the file cannot be read as {kind}.",
+        where=path,
+        why=str(error).splitlines()[0] if str(error) else type(error).__name__,
+        effect=NOTHING_READ,
+        do="replace the damaged file, or name its format: read.files(..., format=...)",
+    )
+
+
+# -- bytes -------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def _inflating(path: str) -> gzip.GzipFile:
+    # Seeking forward goes on inflating, seeking back starts anew: frames read
+    # in order inflate the file once.
+    return gzip.open(path, "rb")
+
+
+def read_bytes(path: str, start: int, stop: int) -> bytes:
+    """Bytes [start, stop) of the text; of a .gz file, of what it inflates to."""
+    if not path.endswith(".gz"):
+        with open(path, "rb", buffering=0) as file:
+            file.seek(start)
+            return file.read(stop - start)
+    try:
+        file = _inflating(path)
+        file.seek(start)
+        return file.read(stop - start)
+    except (OSError, EOFError) as error:
+        raise unreadable(path, "gzip", error) from error
+
+
+def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, bytes]]:
+    """(first byte, block) over the rows of the file, header left out."""
+    quote = options.get("quote") if format == "csv" else None
+    mark = quote.encode() if quote else b""
+    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb", buffering=0)
+    with opened as file:
+        at, held = 0, b""
+        header = format == "csv" and options.get("header", True)
+        while True:
+            try:
+                more = file.read(BLOCK_BYTES)
+            except (OSError, EOFError) as error:
+                raise unreadable(path, "gzip", error) from error
+            held += more
+            end = _last_row_end(held, mark) if more else len(held)
+            if header and end:
+                begin = _first_row_end(held, mark)
+                at, held, end, header = at + begin, held[begin:], end - begin, False
+            if end:
+                yield at, held[:end]
+                at, held = at + end, held[end:]
+            if not more:
+                return
+            if len(held) > ROW_BYTES_MAX:
+                raise _bad_row(path, at, "a row of more than 64 MB: a quote is not closed")
+
+
+def _last_row_end(block: bytes, mark: bytes) -> int:
+    at = block.rfind(b"\n")
+    while at >= 0 and mark and block.count(mark, 0, at) % 2:
+        at = block.rfind(b"\n", 0, at)
+    return at + 1
+
+
+def _first_row_end(block: bytes, mark: bytes) -> int:
+    at = block.find(b"\n")
+    while at >= 0 and mark and block.count(mark, 0, at) % 2:
+        at = block.find(b"\n", at + 1)
+    return at + 1 if at >= 0 else len(block)
+
+
+def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
+    """The file's columns in order: from its header, or else as declared."""
+    if not options.get("header", True):
+        return declared.names
+    mark = (options.get("quote") or "").encode()
+    head = read_bytes(path, 0, BLOCK_BYTES)
+    line = head[: _first_row_end(head, mark)].decode("utf-8-sig", errors="replace")
+    quoting = csv.QUOTE_MINIMAL if mark else csv.QUOTE_NONE
+    rows = csv.reader(
+        io.StringIO(line, newline=""),
+        delimiter=options.get("delimiter", ","),
+        quotechar=options.get("quote") or '"',
+        quoting=quoting,
+    )
+    return tuple(next(rows, []))
+
+
+# -- rows --------------------------------------------------------------------
+
+
+def parse(
+    block: bytes, format: str, options: tuple, schema: Schema, path: str, byte: int
+) -> pa.Table:
+    """The declared columns of a block; an unreadable row is named by its line."""
+    options = dict(options)
+    error: Exception | None = None
+    for unit, zone in _TIMES:
+        try:
+            return fit(_parsed(block, format, options, schema, unit, zone), schema, path)
+        except pa.ArrowInvalid as failed:
+            error = error or failed
+            if not _has_times(schema):
+                break
+    raise _bad_row(path, byte + _find_bad(block, format, options, schema), _short(error))
+
+
+# Arrow reads a time with a zone only as a type with one, and the other way
+# round; a column has one of the two in all its rows.
+_TIMES = (("us", "UTC"), ("us", None), ("ns", "UTC"), ("ns", None))
+
+
+def _has_times(schema: Schema) -> bool:
+    return any(pa.types.is_timestamp(field.type) for field in schema.arrow)
+
+
+def _parsed(
+    block: bytes, format: str, options: dict, schema: Schema, unit: str, zone: str | None
+) -> pa.Table:
+    types = [
+        pa.field(f.name, pa.timestamp(unit, zone) if pa.types.is_timestamp(f.type) else f.type)
+        for f in schema.arrow
+    ]
+    if not block.strip():
+        return pa.schema(types).empty_table()
+    if format == "json":
+        return arrow_json.read_json(
+            pa.BufferReader(block),
+            arrow_json.ReadOptions(use_threads=True, block_size=_step(block)),
+            arrow_json.ParseOptions(
+                explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
+            ),
+        )
+    quote = options.get("quote") or False
+    quoted = bool(quote) and quote.encode() in block
+    return arrow_csv.read_csv(
+        pa.BufferReader(block),
+        arrow_csv.ReadOptions(
+            column_names=list(options["columns"]),
+            block_size=len(block) + 1 if quoted else _step(block),
+        ),
+        arrow_csv.ParseOptions(
+            delimiter=options.get("delimiter", ","), quote_char=quote, newlines_in_values=quoted
+        ),
+        arrow_csv.ConvertOptions(
+            column_types=pa.schema(types),
+            include_columns=list(schema.names),
+            null_values=[options.get("null", "")],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+
+
+def _step(block: bytes) -> int:
+    # One step per block unless a row could outgrow it: then all at once.
+    return len(block) + 1
+
+
+def _find_bad(block: bytes, format: str, options: dict, schema: Schema) -> int:
+    """Where in the block the first row begins that cannot be parsed."""
+    quote = options.get("quote") if format == "csv" else None
+    mark = quote.encode() if quote else b""
+    ends = [0]
+    while ends[-1] < len(block):
+        ends.append(ends[-1] + _first_row_end(block[ends[-1] :], mark))
+    good, bad = 0, len(ends) - 1
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if _parses(block[: ends[middle]], format, options, schema):
+            good = middle
+        else:
+            bad = middle
+    return ends[good]
+
+
+def _parses(block: bytes, format: str, options: dict, schema: Schema) -> bool:
+    for unit, zone in _TIMES:
+        try:
+            _parsed(block, format, options, schema, unit, zone)
+            return True
+        except pa.ArrowInvalid:
+            continue
+    return False
+
+
+def _short(error: Exception | None) -> str:
+    return str(error).splitlines()[0]
+
+
+def _bad_row(path: str, byte: int, why: str) -> SourceError:
+    line = read_bytes(path, 0, byte).count(b"\n") + 1
+    return SourceError(
+        "HF-S006",
+        "BadRow",
+        "a row cannot be read as declared.",
+        where=f"{path}, line {line}",
+        why=why,
+        effect="its frame is not made; frames before it stand, no row was skipped",
+        do="correct the line, or declare the column as string and convert it in an operator",
+    )
