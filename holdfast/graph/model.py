@@ -169,6 +169,7 @@ class Graph:
     queue_bytes: int = 512 * 1024 * 1024
     state: str | None = None  # state folder as declared; None: the engine's default
     base: str = "."  # folder of the user's file: relative paths start here
+    disabled: tuple[str, ...] = ()  # ports left unconnected on purpose
     notes: tuple[Any, ...] = ()  # findings made while declaring (rules.check_structure reports them)
 
     # -- lookups -----------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""Holdfast: reliability for data streams, on Spark, from Python.
+
+    import holdfast as hf
+
+The names below are the whole public face. Declaring a process needs neither a JVM nor
+pandas; `hf.read`, `hf.write` and `hf.once` are imported when they are first touched.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import Finding, HoldfastError
+from holdfast.graph.model import ARRIVAL
+from holdfast.graph.options import feedback, rows
+from holdfast.graph.process import StreamProcess
+from holdfast.graph.promises import in_order, in_order_across, loses, lossless, within
+from holdfast.graph.protections import checkpoint, ecoc, elements, frames, none, uncoordinated
+from holdfast.graph.secrets import secret
+
+if TYPE_CHECKING:
+    from holdfast.sinks import write
+    from holdfast.sinks.once import once
+    from holdfast.sources import read
+
+__all__ = [
+    "ARRIVAL",
+    "Finding",
+    "HoldfastError",
+    "StreamProcess",
+    "__version__",
+    "checkpoint",
+    "ecoc",
+    "elements",
+    "feedback",
+    "frames",
+    "in_order",
+    "in_order_across",
+    "loses",
+    "lossless",
+    "none",
+    "once",
+    "read",
+    "rows",
+    "secret",
+    "uncoordinated",
+    "within",
+    "write",
+]
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "read": ("holdfast.sources.read", None),
+    "write": ("holdfast.sinks.write", None),
+    "once": ("holdfast.sinks.once", "once"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    found = importlib.import_module(module)
+    value = found if attribute is None else getattr(found, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
