@@ -1,0 +1,1 @@
+"""Write: re-sendable output. A frame reaches its target once, however often it is sent."""

@@ -1,0 +1,166 @@
+"""SQLite, the default sink: one file, every frame in it once.
+
+The file is in WAL mode, so others read while we write; a commit is synced to disk
+(synchronous=full), because what the ledger has acknowledged upstream may forget.
+Tables of ours are clustered by (`_frame`, `_i`), or by the keys.
+
+Touches the database file it was given and nothing else.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.errors import Finding
+from holdfast.frames.identity import FrameRecord
+from holdfast.graph.schemas import Schema
+from holdfast.sinks.table import TableSink, quoted
+from holdfast.sinks.values import affinity_of, sql_columns
+from holdfast.sinks.writer import SinkContext, column_findings, refuse
+
+__all__ = ["SqliteWriter"]
+
+#: How long a write waits for another program's transaction before it is an error.
+BUSY_S_MAX = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteWriter:
+    path: Path
+    table: str
+    keys: tuple[str, ...] = ()
+    idempotent: bool = True
+
+    def describe(self) -> str:
+        by = f", newest row per {', '.join(self.keys)}" if self.keys else ""
+        return f"SQLite {self.path}, table {self.table}{by}"
+
+    def check(self, schema: Schema, *, sink: str = "") -> list[Finding]:
+        return column_findings(schema, self.keys, sink)
+
+    def open(self, context: SinkContext) -> SqliteSink:
+        refuse(self.check(context.schema), context)
+        return SqliteSink(context.base / self.path, self.table, self.keys, context)
+
+
+class SqliteSink(TableSink):
+    errors = (sqlite3.Error,)
+    # Takes the write lock at once: two transactions that both read first could not both go on.
+    begin = "begin immediate"
+
+    def connect(self) -> sqlite3.Connection:
+        # Any thread may use it, one at a time: the sink's lock sees to that.
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("pragma journal_mode = wal").fetchall()
+            connection.execute("pragma synchronous = full")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def table_exists(self) -> bool:
+        return bool(
+            self.run(
+                "select 1 from sqlite_master where type in ('table', 'view') and lower(name) = lower(?)",
+                (self.table,),
+            )
+        )
+
+    def create_table(self) -> None:
+        columns = [f"{quoted(f.name)} {affinity_of(f.type)}" for f in self.context.schema.arrow]
+        columns.append('"_frame" INTEGER NOT NULL')
+        if not self.keys:
+            columns.append('"_i" INTEGER NOT NULL')
+        cluster = ", ".join(map(quoted, self.keys or ("_frame", "_i")))
+        self.run(
+            f"create table {quoted(self.table)} ({', '.join(columns)}, primary key ({cluster})) without rowid"
+        )
+
+    def misfit(self) -> str:
+        [(kind,)] = self.run("select type from sqlite_master where lower(name) = lower(?)", (self.table,))[:1]
+        if kind != "table":
+            return f"it is a {kind}"
+        info = self.run(f"pragma table_info({quoted(self.table)})")
+        there = {name.lower(): (declared, notnull, default, pk) for _, name, declared, notnull, default, pk in info}
+        wanted = {f.name: affinity_of(f.type) for f in self.context.schema.arrow}
+        wanted |= {"_frame": "INTEGER"} if self.keys else {"_frame": "INTEGER", "_i": "INTEGER"}
+        for name, affinity in wanted.items():
+            if name.lower() not in there:
+                return f"it has no column {name!r} ({affinity.lower()})"
+            declared = there[name.lower()][0]
+            if not _holds(declared, affinity):
+                return f"its column {name!r} is {declared.lower()}, the stream needs {affinity.lower()}"
+        ours = {name.lower() for name in wanted}
+        for name, (_, notnull, default, pk) in there.items():
+            if name not in ours and notnull and default is None and not pk:
+                return f"its column {name!r} must not be null, and the stream has nothing for it"
+        if self.keys and not self._unique_by_keys(info):
+            return f"no primary key or unique index over exactly {', '.join(self.keys)}, which keys= needs"
+        return ""
+
+    def _unique_by_keys(self, info: list[tuple]) -> bool:
+        keys = {key.lower() for key in self.keys}
+        if {name.lower() for _, name, *_, pk in info if pk} == keys:
+            return True
+        for _, index, unique, _, partial in self.run(f"pragma index_list({quoted(self.table)})"):
+            columns = self.run(f"pragma index_info({quoted(index)})")
+            if unique and not partial and {str(name).lower() for *_, name in columns} == keys:
+                return True
+        return False
+
+    def insert(self, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
+        names = [*self.context.schema.names, "_frame"]
+        if not self.keys:
+            names.append("_i")
+        rows = chain.from_iterable(self._rows(record, table) for record, table in frames)
+        self._connection.executemany(
+            f"insert into {quoted(self.table)} ({', '.join(map(quoted, names))})"
+            f" values ({', '.join('?' * len(names))}){self._on_conflict()}",
+            rows,
+        )
+
+    def _rows(self, record: FrameRecord, table: pa.Table):
+        places = () if self.keys else (range(table.num_rows),)
+        return zip(*sql_columns(table), repeat(record.n, table.num_rows), *places, strict=True)
+
+    def _on_conflict(self) -> str:
+        """Row by row in canonical order: the newest frame wins, and in a frame the last row."""
+        if not self.keys:
+            return ""
+        rest = [name for name in self.context.schema.names if name not in self.keys]
+        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in [*rest, "_frame"])
+        return (
+            f" on conflict ({', '.join(map(quoted, self.keys))}) do update set {changes}"
+            f' where excluded."_frame" >= {quoted(self.table)}."_frame"'
+        )
+
+
+def _holds(declared: str, wanted: str) -> bool:
+    """Whether a column of a declared type keeps our values as they are (SQLite's affinity rules)."""
+    text = declared.upper()
+    if "INT" in text:
+        affinity = "INTEGER"
+    elif "CHAR" in text or "CLOB" in text or "TEXT" in text:
+        affinity = "TEXT"
+    elif "BLOB" in text or not text:
+        return True
+    elif "REAL" in text or "FLOA" in text or "DOUB" in text:
+        affinity = "REAL"
+    else:
+        affinity = "NUMERIC"
+    if affinity == "NUMERIC":
+        # Text that looks like a number would become one: "12.30" loses its last digit.
+        return wanted in ("INTEGER", "REAL", "BLOB") or "DATE" in text or "TIME" in text
+    return affinity == wanted or wanted == "BLOB"

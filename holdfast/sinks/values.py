@@ -1,0 +1,83 @@
+"""Arrow columns as values that SQLite can hold, a column at a time.
+
+Times are ISO-8601 text in UTC with six digits, so text order is time order;
+decimals are text, so no digit is lost; nested values are JSON. NaN becomes NULL,
+because SQLite has no NaN. Pure: no connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["affinity_of", "sql_columns"]
+
+
+def affinity_of(kind: pa.DataType) -> str:
+    """The type of a column in a table of ours."""
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return "INTEGER"
+    if pa.types.is_floating(kind):
+        return "REAL"
+    if pa.types.is_binary(kind):
+        return "BLOB"
+    return "TEXT"
+
+
+def sql_columns(table: pa.Table) -> list[list]:
+    """Per column a list of Python values; vectorised except for nested columns."""
+    return [_values(column) for column in table.columns]
+
+
+def _values(column: pa.ChunkedArray) -> list:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        # Arrow writes "2026-11-15 10:31:06.000000Z"; the tenth character is the blank.
+        column = pc.binary_replace_slice(column.cast(pa.string()), 10, 11, "T")
+    elif pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.string())
+    elif pa.types.is_decimal(kind):
+        # Arrow's own text may be scientific ("1E-9"); format 'f' never is.
+        return [None if value is None else format(value, "f") for value in column.to_pylist()]
+    elif pa.types.is_nested(kind):
+        plain = _plain(kind)
+        return [
+            None if value is None else json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+            for value in column.to_pylist()
+        ]
+    return column.to_pylist()
+
+
+def _plain(kind: pa.DataType) -> Callable[[object], object]:
+    """A function that turns one value of a type into what JSON has."""
+    if pa.types.is_struct(kind):
+        fields = [(field.name, _plain(field.type)) for field in kind]
+        return lambda value: None if value is None else {name: f(value[name]) for name, f in fields}
+    if pa.types.is_map(kind):
+        key, item = _plain(kind.key_type), _plain(kind.item_type)
+        if pa.types.is_string(kind.key_type):
+            return lambda value: None if value is None else {k: item(v) for k, v in value}
+        return lambda value: None if value is None else [[key(k), item(v)] for k, v in value]
+    if pa.types.is_nested(kind):
+        inner = _plain(kind.value_type)
+        return lambda value: None if value is None else [inner(v) for v in value]
+    if pa.types.is_timestamp(kind):
+        mark = "Z" if kind.tz else ""
+        return lambda value: (
+            None if value is None else value.replace(tzinfo=None).isoformat(timespec="microseconds") + mark
+        )
+    if pa.types.is_date(kind):
+        return lambda value: None if value is None else value.isoformat()
+    if pa.types.is_decimal(kind):
+        return lambda value: None if value is None else format(value, "f")
+    if pa.types.is_binary(kind):
+        return lambda value: None if value is None else value.hex()
+    if pa.types.is_floating(kind):
+        # JSON knows neither NaN nor infinity.
+        return lambda value: value if value is None or abs(value) < float("inf") else None if value != value else str(value)
+    return lambda value: value

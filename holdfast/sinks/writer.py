@@ -1,0 +1,153 @@
+"""What a sink is to the engine: a `Writer` is declared, an `OpenSink` writes frames.
+
+A `Writer` is a value: it opens nothing, so `check` may look at it. The engine
+opens it once per run with the epoch it holds, asks `last()` where to go on, and
+hands over sealed frames in canonical row order, as many as wait at once.
+
+Nothing here may touch a database, a file or Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from holdfast.errors import Broken, Finding, SinkError, UsageError
+from holdfast.frames.identity import FrameRecord
+from holdfast.graph.schemas import Schema
+
+__all__ = ["OpenSink", "SinkContext", "Writer", "declared_keys", "fitted", "frames_named", "unusable"]
+
+#: Columns that sinks add to a table: the stream time (n, i) of a row.
+RESERVED = ("_frame", "_i")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    process: str
+    sink: str
+    schema: Schema
+    time: str | None
+    base: Path  # relative targets are found from here
+    epoch: int  # of the run that writes; frames may have been sealed in an older one
+
+    @property
+    def where(self) -> str:
+        return f"stream process {self.process!r}, sink {self.sink!r}"
+
+
+class OpenSink(Protocol):
+    def last(self) -> int:
+        """The highest frame that is in the target for good, 0 if none or not known."""
+
+    def write(self, batch: Sequence[tuple[FrameRecord, pa.Table]]) -> list[bool]:
+        """Per frame: True = written now, False = was there already."""
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Writer(Protocol):
+    #: A frame handed over again changes nothing. False: at least once, and `check` says so.
+    idempotent: bool
+
+    def describe(self) -> str: ...
+
+    def check(self, schema: Schema, *, sink: str = "") -> list[Finding]:
+        """What is wrong with this sink for this schema, found without opening anything."""
+
+    def open(self, context: SinkContext) -> OpenSink: ...
+
+
+def declared_keys(keys: str | Sequence[str] | None) -> tuple[str, ...]:
+    names = (keys,) if isinstance(keys, str) else tuple(keys or ())
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+        raise unusable(f"keys={keys!r}", "keys are names of columns, each named once", "keys=['zone', 'ts']")
+    return names
+
+
+def unusable(value: str, why: str, example: str) -> UsageError:
+    return UsageError(
+        "HF-K011",
+        "SinkNotUsable",
+        f"{value} makes no sink.",
+        why=why,
+        effect="nothing was declared",
+        do=f"write e.g. {example}",
+    )
+
+
+def column_findings(schema: Schema, keys: Sequence[str], sink: str) -> list[Finding]:
+    """What every table says no to: a key that is no column, our own names, names that fold."""
+    where = f"sink {sink!r}" if sink else ""
+    found = []
+    for key in keys:
+        if key not in schema:
+            near = _nearest(key, schema.names)
+            found.append(
+                Finding(
+                    "HF-K002",
+                    "KeyMissing",
+                    f"key {key!r} is no column of the stream.",
+                    where=where,
+                    why=f"the stream has {schema.ddl}",
+                    effect="nothing was opened, nothing was written",
+                    do=f"did you mean {near!r}?" if near else "name a column of the stream",
+                )
+            )
+    folded: dict[str, str] = {name: name for name in RESERVED}
+    for name in schema.names:
+        other = folded.setdefault(name.lower(), name)
+        if other is not name:
+            ours = " (Holdfast keeps the frame number there)" if other in RESERVED else ""
+            found.append(
+                Finding(
+                    "HF-K001",
+                    "TableDoesNotFit",
+                    f"column {name!r} cannot stand in a table beside {other!r}{ours}.",
+                    where=where,
+                    why="the database does not tell upper from lower case in names of columns",
+                    effect="nothing was opened, nothing was written",
+                    do="rename the column in the operator that makes the stream",
+                )
+            )
+    return found
+
+
+def refuse(findings: Sequence[Finding], context: SinkContext) -> None:
+    for finding in findings:
+        raise SinkError(
+            finding.code, finding.name, finding.what,
+            where=context.where, why=finding.why, effect=finding.effect, do=finding.do,
+        )  # fmt: skip
+
+
+def fitted(record: FrameRecord, table: pa.Table, schema: Schema) -> pa.Table:
+    """The declared columns in order. Rows stay in the order in which they were sealed."""
+    if table.num_rows != record.rows:
+        raise Broken(
+            "HF-X001",
+            "Broken",
+            f"frame {record.n} of {record.stream!r} has {table.num_rows} rows, its record says {record.rows}.",
+            effect="the frame was not written",
+            do="this is a defect of Holdfast: report it with this text",
+        )
+    if table.schema.equals(schema.arrow):
+        return table
+    return table.select(list(schema.names)).cast(schema.arrow)
+
+
+def frames_named(batch: Sequence[tuple[FrameRecord, pa.Table]]) -> str:
+    numbers = [record.n for record, _ in batch]
+    low, high = min(numbers), max(numbers)
+    return f"frame {low}" if low == high else f"frames {low} to {high}"
+
+
+def _nearest(word: str, names: Sequence[str]) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, names, n=1)), None)
