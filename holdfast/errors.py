@@ -4,6 +4,7 @@
     ├── ProcessRefused      check failed: nothing was started (exit 3)
     ├── UsageError          the command or call makes no sense (exit 2)
     ├── StateRefused        state folder in use, or state does not fit (exit 6)
+    ├── EnvironmentRefused  no Java, no session, no room to write (exit 6)
     ├── SourceError         an input cannot be read as declared (exit 5)
     ├── OperatorError       the user's code raised (exit 5)
     ├── SinkError           an output cannot be written (exit 5)
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "Broken",
+    "EnvironmentRefused",
     "Finding",
     "FrameDiffers",
     "HoldfastError",
@@ -124,6 +126,10 @@ class UsageError(HoldfastError):
 
 
 class StateRefused(HoldfastError):
+    exit_code = 6
+
+
+class EnvironmentRefused(HoldfastError):
     exit_code = 6
 
 

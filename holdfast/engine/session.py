@@ -1,0 +1,336 @@
+"""Open the Spark session a stream process runs in, or look at the user's own.
+
+`open_session` starts a JVM with the settings of `engine.settings`: nothing of it
+is seen on the terminal (Spark logs to `logs/spark.log` of the state folder, the
+JVM and the workers to `logs/jvm.log`), nothing is left in the current folder,
+and neither Ctrl-C nor a signal to the process group reaches the JVM: who stops
+the run is asked first, and stops after a frame. The JVM ends when this process
+ends, however it ends, because its standard input closes.
+
+There is one JVM per Python process (PySpark's limit), hence one open session.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from holdfast.engine import settings
+from holdfast.engine.java import Java, find_java
+from holdfast.errors import EnvironmentRefused, UsageError
+
+__all__ = ["adopt_session", "close_session", "is_ours", "jvm_pid", "open_session", "tuned_session"]
+
+# A socket's name has 108 bytes at most; Spark adds ".<uuid>.sock" and a slash.
+SOCKET_FOLDER_LENGTH_MAX = 61
+# The JVM's own output; log4j bounds Spark's. Checked at each start.
+JVM_LOG_BYTES_MAX = 10_000_000
+# Time for Spark's shutdown hooks; a JVM that needs longer is killed, its scratch goes anyway.
+JVM_EXIT_SECONDS = 20
+
+
+class _Ours:
+    """The one session this process opened, if any."""
+
+    session: SparkSession | None = None
+    places: settings.Places | None = None
+    proc = None
+    pid = 0
+
+
+def open_session(
+    state_dir: str | Path,
+    *,
+    master: str = settings.MASTER,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start Spark for a state folder. `conf` overrides our settings."""
+    _refuse_if_open()
+    # Relative paths would be the JVM's and the workers' to interpret.
+    state_dir = Path(state_dir).absolute()
+    java = find_java()
+    places = _make_places(state_dir)
+    wanted = settings.session_conf(places, master=master, conf=dict(conf or {}))
+    try:
+        with _launch_environment(java), _signals_untouched():
+            session = _start(wanted, places)
+    except BaseException as error:
+        _abandon(places)
+        if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
+            raise _failed(error, java, places) from error
+        raise
+    # Py4J would log to the terminal when a callback meets a stopped JVM.
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    _Ours.session, _Ours.places, _Ours.pid = session, places, os.getpid()
+    atexit.register(close_session)
+    return session
+
+
+def close_session(session: SparkSession | None = None) -> None:
+    """Stop the session we opened, with its JVM and its scratch. Others are left alone."""
+    ours = _Ours.session
+    # A forked child inherits the handles, not the right to stop its parent's JVM.
+    if ours is None or (session is not None and session is not ours) or _Ours.pid != os.getpid():
+        return
+    atexit.unregister(close_session)
+    with contextlib.suppress(Exception):
+        ours.stop()
+    _abandon(_Ours.places)
+    _Ours.session = _Ours.places = None
+
+
+def is_ours(session: SparkSession) -> bool:
+    return session is _Ours.session
+
+
+def jvm_pid(session: SparkSession) -> int:
+    """The process id of the session's JVM; asked of the JVM itself, so any session will do."""
+    return int(session._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def adopt_session(spark: SparkSession) -> list[str]:
+    """What is slower or unsafe with the user's own session, one sentence each.
+
+    Changes nothing. Settings that Spark lets a query have for itself are not
+    mentioned: `tuned_session` sets those.
+    """
+    _refuse_remote(spark)
+    if is_ours(spark):
+        return []
+    return settings.remarks(
+        lambda key: spark.conf.get(key, None),
+        spark.sparkContext.master,
+        spark.conf.isModifiable,
+    )
+
+
+def tuned_session(spark: SparkSession) -> SparkSession:
+    """A sibling of the user's session: same catalogue and context, our settings.
+
+    The user's own session and its settings stay as they are.
+    """
+    _refuse_remote(spark)
+    if is_ours(spark):
+        return spark
+    sibling = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    for setting in settings.SETTINGS:
+        if sibling.conf.isModifiable(setting.key):
+            sibling.conf.set(setting.key, setting.value)
+    return sibling
+
+
+def _refuse_remote(spark: SparkSession) -> None:
+    if not isinstance(spark, SparkSession):
+        raise UsageError(
+            "HF-E004",
+            "SessionIsRemote",
+            "a Spark Connect session cannot run a stream process.",
+            where=type(spark).__module__,
+            why="frames are driven from this process; Connect runs foreachBatch in another one",
+            effect="nothing was started; the session is untouched",
+            do="leave out spark=, or hand in a classic session",
+        )
+
+
+def _refuse_if_open() -> None:
+    if _Ours.session is not None and _Ours.session._jsc.sc().isStopped():
+        close_session()  # The user stopped it; its JVM and scratch are still there.
+    if SparkContext._active_spark_context is not None:
+        whose = "opened by Holdfast" if _Ours.session is not None else "opened by this program"
+        raise UsageError(
+            "HF-E003",
+            "SessionOpen",
+            "this Python process already has a Spark session.",
+            where=whose,
+            why="PySpark has one JVM per process",
+            effect="nothing was started; the open session is untouched",
+            do="hand it in: run(spark=spark), or stop it first: spark.stop()",
+        )
+    if "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ:
+        raise UsageError(
+            "HF-E004",
+            "SessionIsRemote",
+            "this Python process is set to Spark Connect.",
+            where="SPARK_REMOTE or SPARK_CONNECT_MODE_ENABLED in the environment",
+            why="frames are driven from this process; Connect runs foreachBatch in another one",
+            effect="nothing was started",
+            do="unset SPARK_REMOTE",
+        )
+    # A JVM without a context is left over from a session the program stopped. It
+    # lacks our class path and options, so a new one is needed.
+    _drop_gateway()
+
+
+def _start(wanted: Mapping[str, str], places: settings.Places) -> SparkSession:
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(wanted.items()))
+    log = places.logs / "jvm.log"
+    # Appended to while it is small: what the last run said is still there.
+    mode = "ab" if not log.exists() or log.stat().st_size < JVM_LOG_BYTES_MAX else "wb"
+    with open(log, mode) as output:
+        # A session of its own: `timeout`, a shell's `kill %1` and Ctrl-C signal a whole
+        # process group, and the JVM would be gone before the frame is finished.
+        gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+    _Ours.proc = gateway.proc
+    return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+def _make_places(state_dir: Path) -> settings.Places:
+    base = state_dir / "spark"
+    try:
+        _sweep(base, "*")
+        scratch = base / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        logs = state_dir / "logs"
+        for folder in (logs, scratch / "tmp", scratch / "local"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise EnvironmentRefused(
+            "HF-E005",
+            "FolderUnwritable",
+            f"the state folder {state_dir} cannot be written.",
+            where=str(error.filename or state_dir),
+            why=error.strerror or str(error),
+            effect="nothing was started, nothing was read",
+            do="free some space, or choose another folder: --state DIR",
+        ) from error
+    return settings.Places(logs, scratch, _socket_folder())
+
+
+def _socket_folder() -> Path | None:
+    """A private folder with a short name. None where there is none: TCP then."""
+    prefix = f"holdfast-{os.getpid()}-"
+    for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
+        if os.path.isdir(base) and len(f"{base}/{prefix}xxxxxxxx") <= SOCKET_FOLDER_LENGTH_MAX:
+            with contextlib.suppress(OSError):
+                _sweep(Path(base), "holdfast-*-*")
+                return Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+    return None
+
+
+def _sweep(base: Path, pattern: str) -> None:
+    """Remove what killed processes left behind: folders with the id of a dead process.
+
+    An orphaned JVM that still uses one loses it, as it should.
+    """
+    for folder in base.glob(pattern):
+        owner = next((part for part in folder.name.split("-") if part.isdigit()), "")
+        if owner and not os.path.exists(f"/proc/{owner}") and folder.stat().st_uid == os.getuid():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _launch_environment(java: Java) -> Iterator[None]:
+    """The environment the JVM and its workers inherit; ours is put back afterwards."""
+    import pyspark
+
+    changes = {
+        "JAVA_HOME": str(java.home),
+        # A Spark installed elsewhere would be started instead of the one pip brought.
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        # Otherwise workers run the first python3 on PATH, which has no pyarrow.
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": _worker_path(),
+        # glibc keeps an arena per thread; RocksDB's threads would make memory creep.
+        "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "4"),
+        # The launcher is a JVM too, and lives for a moment: no time for a second compiler.
+        "SPARK_LAUNCHER_OPTS": os.environ.get("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+    }
+    if not any("UTF-8" in os.environ.get(name, "").upper() for name in ("LC_ALL", "LC_CTYPE", "LANG")):
+        changes["LC_ALL"] = "C.UTF-8"  # Java 17 cannot open a file named "Öfen" in the C locale.
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _worker_path() -> str:
+    """What this process can import, workers can import: the user's folders and ours."""
+    here = Path(__file__).resolve().parents[2]
+    found: dict[str, None] = {}
+    for entry in [*sys.path, str(here)]:
+        folder = os.path.abspath(entry or os.getcwd())
+        installed = folder.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep))
+        if os.path.exists(folder) and not installed and ":" not in folder:
+            found[folder] = None
+    for entry in os.environ.get("PYTHONPATH", "").split(":"):
+        if entry:
+            found[os.path.abspath(entry)] = None
+    return ":".join(found)
+
+
+@contextlib.contextmanager
+def _signals_untouched() -> Iterator[None]:
+    """SparkContext makes Ctrl-C cancel all jobs; ours means: stop after this frame."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _abandon(places: settings.Places | None) -> None:
+    _drop_gateway()
+    if places is not None:
+        shutil.rmtree(places.scratch, ignore_errors=True)
+        if places.sockets is not None:
+            shutil.rmtree(places.sockets, ignore_errors=True)
+
+
+def _drop_gateway() -> None:
+    """End the JVM, if there is one, and let PySpark start another."""
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.shutdown()
+    proc, _Ours.proc = getattr(gateway, "proc", None) or _Ours.proc, None
+    if proc is None:
+        return
+    with contextlib.suppress(OSError):
+        proc.stdin.close()  # The JVM exits at the end of its input.
+    try:
+        proc.wait(JVM_EXIT_SECONDS)
+    except Exception:
+        proc.kill()
+        proc.wait()
+
+
+def _failed(error: BaseException, java: Java, places: settings.Places) -> EnvironmentRefused:
+    log = places.logs / "jvm.log"
+    with contextlib.suppress(OSError):
+        last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-5:]
+        reason = next((line for line in reversed(last) if "rror" in line or "xception" in line), "")
+        return EnvironmentRefused(
+            "HF-E002",
+            "SessionFailed",
+            "Spark did not start.",
+            where=f"{java}; {log}",
+            why=(reason or str(error)).strip()[:300],
+            effect="nothing was started, nothing was read",
+            do="holdfast doctor",
+        )
+    raise error
