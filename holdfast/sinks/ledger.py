@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from holdfast.errors import FrameDiffers, SinkError
-from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.frames.identity import Kind
 
-__all__ = ["Entry", "KEPT_FRAMES", "Ledger", "Verdict", "fenced", "frame_differs", "judge_frame"]
+__all__ = ["Entry", "KEPT_FRAMES", "Ledger", "Numbered", "Verdict", "fenced", "frame_differs", "judge_frame"]
 
 #: Ledger rows kept per sink. A frame further back than any queue or checkpoint
 #: reaches is never sent again; if it is, it counts as written.
@@ -43,6 +44,21 @@ _CREATE = (
 Run = Callable[[str, Sequence[object]], list[tuple]]
 
 
+class Numbered(Protocol):
+    """What the ledger wants to know of a frame; a FrameRecord has it all."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def checksum(self) -> str: ...
+
+
 class Verdict(Enum):
     WRITE = "write"  # not there yet
     REPLACE = "replace"  # there as TENTATIVE, and this is the STABLE one
@@ -55,7 +71,7 @@ class Entry:
     checksum: str
 
 
-def judge_frame(record: FrameRecord, entry: Entry | None, *, last: int, where: str) -> Verdict:
+def judge_frame(record: Numbered, entry: Entry | None, *, last: int, where: str) -> Verdict:
     """What to do with a frame, given what the ledger knows of its number."""
     if entry is None:
         return Verdict.SKIP if record.n <= last - KEPT_FRAMES else Verdict.WRITE
@@ -123,7 +139,14 @@ class Ledger:
         )
         return str(rows[0][0]) if rows else None
 
-    def judge(self, records: Sequence[FrameRecord], *, last: int) -> list[Verdict]:
+    def entry(self, n: int) -> Entry | None:
+        rows = self._run(
+            "select kind, checksum from _holdfast_ledger where process = ? and sink = ? and frame = ?",
+            (self._process, self._sink, n),
+        )
+        return Entry(Kind(rows[0][0]), rows[0][1]) if rows else None
+
+    def judge(self, records: Sequence[Numbered], *, last: int) -> list[Verdict]:
         """One verdict per frame; the same frame twice in `records` is written once."""
         numbers = [record.n for record in records]
         rows = self._run(
@@ -140,7 +163,7 @@ class Ledger:
             verdicts.append(verdict)
         return verdicts
 
-    def enter(self, records: Sequence[FrameRecord], verdicts: Sequence[Verdict], *, last: int) -> None:
+    def enter(self, records: Sequence[Numbered], verdicts: Sequence[Verdict], *, last: int) -> None:
         """Ledger rows for what was written, the new high-water frame, and old rows away."""
         entered: dict[int, tuple] = {}
         replaced: set[int] = set()
@@ -190,7 +213,7 @@ def fenced(epoch: int, stored: int, where: str) -> SinkError:
     )
 
 
-def frame_differs(record: FrameRecord, entry: Entry, where: str) -> FrameDiffers:
+def frame_differs(record: Numbered, entry: Entry, where: str) -> FrameDiffers:
     return FrameDiffers(
         "HF-F001",
         "FrameDiffers",

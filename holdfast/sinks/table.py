@@ -8,8 +8,9 @@ after it leaves everything, and the frame sent again is skipped.
 Without keys, rows are appended with their stream time (`_frame`, `_i`). With
 keys, a row replaces the one with its key unless that one is of a newer frame.
 
-A subclass speaks to one database; this module names none. One lock per sink: a
-connection is used by one thread at a time, whichever it is.
+A subclass speaks to one database; this module names none. One lock per file, for
+all sinks of this os_process that write to it: a connection is used by one thread
+at a time, whichever it is, and two sinks of a file take turns instead of failing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from threading import RLock
+from threading import Lock, RLock
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +37,28 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+class _FileLock:
+    """A lock that lives as long as a sink of its file does."""
+
+    def __init__(self) -> None:
+        self.held = RLock()
+
+    def __enter__(self) -> None:
+        self.held.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.held.release()
+
+
+_locks: WeakValueDictionary[Path, _FileLock] = WeakValueDictionary()
+_locks_guard = Lock()
+
+
+def _lock_of(path: Path) -> _FileLock:
+    with _locks_guard:
+        return _locks.setdefault(path.resolve(), _FileLock())
+
+
 class TableSink(ABC):
     """Opens at once: a target that cannot take the stream is refused before the run begins."""
 
@@ -43,7 +67,7 @@ class TableSink(ABC):
 
     def __init__(self, path: Path, table: str, keys: tuple[str, ...], context: SinkContext) -> None:
         self.path, self.table, self.keys, self.context = path, table, keys, context
-        self._lock = RLock()
+        self._lock = _lock_of(path)
         self._connection = None
         self._ledger = Ledger(self.run, context.process, context.sink)
         with self._lock:

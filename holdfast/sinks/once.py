@@ -1,0 +1,160 @@
+"""`hf.once`: the ledger row in the user's own transaction.
+
+    with hf.once(connection, frame) as fresh:
+        if fresh:
+            cursor.executemany("insert into sales values (?, ?)", rows)
+
+The row that says "frame n is written" and the rows of frame n commit together, so
+a frame that comes again finds its row and is left out. Works with any DB-API
+connection (sqlite3, psycopg, duckdb, ...) and without the rest of Holdfast.
+
+A transaction that is already open stays the caller's to commit; otherwise the
+`with` block is the transaction: committed at its end, rolled back if it raises.
+(A driver that does not show whether one is open counts as having none.)
+`if hf.once(connection, frame):` without `with` leaves the commit to the caller.
+
+Touches the connection it was given: the two tables of the ledger, nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.frames.identity import Kind
+from holdfast.sinks.ledger import Ledger, Verdict
+
+__all__ = ["Once", "once"]
+
+_MARKS = {"qmark": "?", "format": "%s", "pyformat": "%s"}
+
+
+def once(
+    connection: Any,
+    frame: int,
+    *,
+    process: str = "default",
+    sink: str = "default",
+    checksum: str = "",
+    epoch: int = 0,
+) -> Once:
+    """True, or entered as True, if frame `frame` was not written by this process and sink yet.
+
+    Give `checksum` (any text that stands for the content) to have a frame that
+    comes again with other content refused, and `epoch` to have old runs refused.
+    """
+    return Once(connection, frame, process, sink, checksum, epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A frame of anybody's: unlike ours its number may be 0, as Spark's batch_id is."""
+
+    n: int
+    checksum: str
+    epoch: int
+    kind: Kind = Kind.STABLE
+    rows: int = 0
+
+
+class Once:
+    def __init__(
+        self, connection: Any, frame: int, process: str, sink: str, checksum: str, epoch: int
+    ) -> None:
+        if isinstance(frame, bool) or not isinstance(frame, int) or frame < 0:
+            raise _unusable(f"frame={frame!r}", "a frame has a whole number, 0 or more")
+        self._connection = connection
+        self._driver, self._mark = _driver_of(connection)
+        self._mine = self._begin()
+        try:
+            self.fresh = self._enter(_Frame(frame, checksum, epoch), Ledger(self._run, process, sink))
+        except BaseException:
+            self._finish("rollback")
+            raise
+
+    def __bool__(self) -> bool:
+        return self.fresh
+
+    def __enter__(self) -> bool:
+        return self.fresh
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._finish("rollback" if kind else "commit")
+
+    def _enter(self, frame: _Frame, ledger: Ledger) -> bool:
+        ledger.create()
+        last = ledger.fence(frame.epoch)
+        entry = ledger.entry(frame.n)
+        if entry is not None and not (entry.checksum and frame.checksum):
+            return False  # one of the two says nothing about content: the number decides
+        verdicts = ledger.judge([frame], last=last)
+        ledger.enter([frame], verdicts, last=last)
+        return verdicts != [Verdict.SKIP]
+
+    def _begin(self) -> bool:
+        """Opens a transaction unless one is open; True if it is ours to end."""
+        if self._driver == "sqlite3":
+            if self._connection.in_transaction:
+                return False
+            # The write lock at once: two that both read first could not both go on.
+            self._run("begin immediate")
+            return True
+        if self._driver == "duckdb":
+            try:
+                self._run("begin transaction")
+            except sys.modules["duckdb"].TransactionException:
+                return False  # it says so only when asked: one is open already
+            return True
+        info = getattr(self._connection, "info", None)
+        if hasattr(info, "transaction_status"):  # psycopg, psycopg2
+            if int(info.transaction_status) != 0:  # 0 is idle
+                return False
+            if getattr(self._connection, "autocommit", False):
+                self._run("begin")
+        return True
+
+    def _finish(self, verb: str) -> None:
+        mine, self._mine = self._mine, False
+        if mine:
+            getattr(self._connection, verb)()
+
+    def _run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]:
+        if self._driver == "duckdb":  # a cursor of DuckDB is another connection
+            return self._connection.execute(sql, list(values)).fetchall()
+        cursor = self._connection.cursor()
+        try:
+            # psycopg reads '%' in a statement only when values come with it; ours hold none.
+            cursor.execute(sql.replace("?", self._mark), tuple(values))
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+
+
+def _driver_of(connection: object) -> tuple[str, str]:
+    """Name of the driver's module, and the mark it puts where a value goes."""
+    for kind in type(connection).__mro__:
+        name = kind.__module__.partition(".")[0].lstrip("_")
+        style = getattr(sys.modules.get(name), "paramstyle", None)
+        if style in _MARKS and hasattr(connection, "commit"):
+            return name, _MARKS[style]
+    raise _unusable(
+        f"a connection of type {type(connection).__name__!r}",
+        "it is no DB-API connection whose driver marks values with ? or %s",
+    )
+
+
+def _unusable(value: str, why: str) -> UsageError:
+    return UsageError(
+        "HF-K012",
+        "OnceNotUsable",
+        f"hf.once cannot work with {value}.",
+        why=why,
+        effect="nothing was written",
+        do="with hf.once(sqlite3.connect('out.db'), 12) as fresh: ...",
+    )
