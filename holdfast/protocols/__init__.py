@@ -1,0 +1,22 @@
+"""Protection protocols: pure state machines, one protocol per file.
+
+Events in, instructions out. No machine here owns a clock, a source of chance, a
+thread, a file, a socket or a Spark session; whatever they need of those arrives
+inside an event. So the classes that `hosts` drives on Spark are the very classes
+that `simulation` drives under random faults, and a proof about one is a proof
+about the other.
+
+How the pieces meet, from the wire inwards:
+
+    unit          one running instance of a unit: everything below, glued
+      fencing     who may speak: epochs, their register, the refusal of lower ones
+      intake      input edges: duplicates, gaps, the alignment of frame n
+      queue       output edges: sealed frames kept until every consumer acked
+      none, checkpoint, uncoordinated, synchronised, ecoc, extended
+                  when to checkpoint, what goes in, when it counts, what to ack
+    shipping      one unit's way to its k backup copies
+    storing       one backup store: content first, manifest last, one lock
+    activation    claim an epoch, find the newest good checkpoint, start
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,200 @@
+"""Starting a unit: claim an epoch, find the newest checkpoint, begin there.
+
+Promise: at most one instance holds an epoch; it starts from a checkpoint not older
+than any whose ack may have left; a damaged copy is found and another one used; and
+if no good copy of the newest checkpoint can be reached, it waits rather than start
+from an older one, whose inputs upstream may have dropped.
+
+Why it holds. The claim is the read: each store answers a granted claim with its
+newest manifest and from then on refuses lower epochs (`fencing.claim_quorum` makes
+every stored checkpoint visible to every claim). The near checkpoint, state and queue
+of the last instance on this host, may be used instead only if that instance held the
+epoch just before ours, so nobody ran in between, and if it is not older than the
+newest manifest; after a power failure its host does not offer it.
+
+Pure: no clock, randomness, thread, file or socket; a retry is an event.
+Driven by `hosts` (supervisor) and by `simulation.supervision`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from holdfast.protocols.fencing import claim_quorum
+from holdfast.protocols.messages import ClaimGranted, ClaimRefused, ClaimSent, Manifest
+from holdfast.protocols.wiring import Frame, UnitId
+
+__all__ = [
+    "Activation",
+    "ActivationEvent",
+    "ActivationInstruction",
+    "ClaimAnswered",
+    "CopyFetched",
+    "FetchCopy",
+    "NearCheckpoint",
+    "RetryDue",
+    "SendClaim",
+    "StartUnit",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NearCheckpoint:
+    """What the host still has of the last instance here."""
+
+    epoch: int
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAnswered:
+    answer: ClaimGranted | ClaimRefused
+
+
+@dataclass(frozen=True, slots=True)
+class CopyFetched:
+    store: str
+    manifest: Manifest
+    good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RetryDue:
+    """Some time has passed, or a store is back."""
+
+
+ActivationEvent: TypeAlias = ClaimAnswered | CopyFetched | RetryDue
+
+
+@dataclass(frozen=True, slots=True)
+class SendClaim:
+    store: str
+    claim: ClaimSent
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCopy:
+    store: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class StartUnit:
+    """Start with this epoch: from the near checkpoint, a manifest, or from nothing."""
+
+    epoch: int
+    near: NearCheckpoint | None
+    manifest: Manifest | None
+    store: str | None
+
+
+ActivationInstruction: TypeAlias = SendClaim | FetchCopy | StartUnit
+
+
+class Activation:
+    """State changes only through `start` and `handle`."""
+
+    def __init__(
+        self,
+        unit: UnitId,
+        claimant: str,
+        stores: tuple[str, ...],
+        needed: int,
+        known_epoch: int,
+        near: NearCheckpoint | None,
+    ) -> None:
+        self._unit = unit
+        self._claimant = claimant
+        self._stores = stores
+        self._quorum = claim_quorum(len(stores), needed)
+        self._known = known_epoch
+        self._near = near
+        self._epoch = 0
+        self._granted: dict[str, ClaimGranted] = {}
+        self._chosen: Manifest | None = None
+        self._bad: set[str] = set()
+        self._fetching = False
+        self.over = False
+
+    def start(self) -> list[ActivationInstruction]:
+        self._epoch = self._known + 1
+        self._granted.clear()
+        return self._claim(self._stores)
+
+    def handle(self, event: ActivationEvent) -> list[ActivationInstruction]:
+        if self.over:
+            return []
+        match event:
+            case ClaimAnswered(ClaimGranted() as grant):
+                if grant.epoch != self._epoch or self._holds_epoch:
+                    return []
+                self._granted[grant.store] = grant
+                return self._won() if self._holds_epoch else []
+            case ClaimAnswered(ClaimRefused(current=current)):
+                self._known = max(self._known, current)
+                # A register that was granted to us and heard of no other refuses a
+                # repetition of the same claim; that is no defeat.
+                if self._holds_epoch or current <= self._epoch and self._granted:
+                    return []
+                return self.start() if self._known >= self._epoch else []
+            case CopyFetched(store, manifest, good):
+                if manifest != self._chosen:
+                    return []
+                self._fetching = False
+                if good:
+                    return self._begin(None, manifest, store)
+                self._bad.add(store)
+                return self._fetch()
+            case RetryDue():
+                return self._retry()
+            case _:
+                assert_never(event)
+
+    @property
+    def _holds_epoch(self) -> bool:
+        return len(self._granted) >= self._quorum
+
+    def _claim(self, stores: tuple[str, ...]) -> list[ActivationInstruction]:
+        claim = ClaimSent(self._unit, self._epoch, self._claimant)
+        return [SendClaim(store, claim) for store in stores]
+
+    def _won(self) -> list[ActivationInstruction]:
+        grants = self._granted.values()
+        before = max(grant.before for grant in grants)
+        manifests = [grant.manifest for grant in grants if grant.manifest is not None]
+        newest = max(manifests, key=lambda m: m.key, default=None)
+        near = self._near
+        if near is not None and near.epoch == before:
+            if newest is None or newest.epoch < near.epoch or newest.frame <= near.frame:
+                return self._begin(near, newest, None)
+        if newest is None:
+            return self._begin(None, None, None)
+        self._chosen = newest
+        return self._fetch()
+
+    def _fetch(self) -> list[ActivationInstruction]:
+        """Try the stores that answered with the manifest first, then all others."""
+        holders = [g.store for g in self._granted.values() if g.manifest == self._chosen]
+        others = [store for store in self._stores if store not in holders]
+        for store in holders + others:
+            if store not in self._bad and self._chosen is not None:
+                self._fetching = True
+                return [FetchCopy(store, self._chosen)]
+        return []
+
+    def _retry(self) -> list[ActivationInstruction]:
+        if self._chosen is not None:
+            # Every copy failed or one did not answer: stores come back, disks do not heal,
+            # but asking again costs little and giving up would cost the data.
+            self._bad.clear()
+            return self._fetch()
+        # A lost answer cannot be told from a lost claim: take a fresh number.
+        self._known = max(self._known, self._epoch)
+        return self.start()
+
+    def _begin(
+        self, near: NearCheckpoint | None, manifest: Manifest | None, store: str | None
+    ) -> list[ActivationInstruction]:
+        self.over = True
+        return [StartUnit(self._epoch, near, manifest, store)]

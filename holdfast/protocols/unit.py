@@ -1,0 +1,263 @@
+"""One running instance of a unit: fence, intake, queue and protection, glued.
+
+Promise: whatever the wire does (loss with a connection, duplicates, senders that
+have been replaced), the unit processes each frame once, in order, and its neighbours
+can always get from it what they have not acknowledged.
+
+Why it holds. Every message passes the fence before anything else looks at it. Frames
+are numbered, so the intake can tell new from old. A producer keeps what is not
+acknowledged and, when a consumer says where it stands, sends everything behind that
+point again, requests of pending checkpoints included. A unit is held only when a
+queue is at its bound.
+
+Pure: no clock, randomness, thread, file, socket or Spark.
+Driven by `hosts` on Spark and by `simulation.instances`.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from holdfast.protocols.dialogue import (
+    AckArrived,
+    CheckpointInstruction,
+    CheckpointMachine,
+    CheckpointPrepared,
+    CheckpointStored,
+    CheckpointWanted,
+    CommitCheckpoint,
+    DrawInterval,
+    EdgeResumed,
+    ExtensionArrived,
+    FrameProcessed,
+    InputFrame,
+    IntervalDrawn,
+    MessageArrived,
+    PeerFound,
+    PinFrame,
+    PrepareCheckpoint,
+    ProcessFrame,
+    RequestArrived,
+    Restored,
+    Send,
+    SendAck,
+    SendExtension,
+    SendRequest,
+    StepDown,
+    StoreCheckpoint,
+    UnitEvent,
+    UnitInstruction,
+    UnitMessage,
+    UnpinFrame,
+)
+from holdfast.protocols.fencing import Fence
+from holdfast.protocols.intake import Arrival, Intake
+from holdfast.protocols.invariants import invariant
+from holdfast.protocols.messages import (
+    AckSent,
+    ExtensionSent,
+    FrameSent,
+    OfferSent,
+    RefusalSent,
+    RequestSent,
+    ResumeSent,
+    Stamp,
+)
+from holdfast.protocols.queue import OutputQueue
+from holdfast.protocols.wiring import EdgeId, Frame, Wiring
+
+__all__ = ["Unit"]
+
+
+class Unit:
+    """State changes only through `start` and `handle`."""
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        protection: CheckpointMachine,
+        stamp: Stamp,
+        restored: Restored,
+        bytes_max: int,
+    ) -> None:
+        self.wiring = wiring
+        self.protection = protection
+        self.stamp = stamp
+        self.processed = restored.frame
+        self.fence = Fence()
+        self.intake = Intake(wiring.inputs, restored.frame)
+        self.queue = OutputQueue(
+            wiring.outputs, bytes_max, restored.frame, restored.acked, restored.frames
+        )
+        self._outputs = {e.edge: e for e in wiring.outputs}
+        self._producers = {e.edge: e.producer for e in wiring.inputs}
+        self._sent: dict[EdgeId, Frame | None] = {e.edge: None for e in wiring.outputs}
+        self._working: Frame | None = None
+        self._input_bytes: tuple[int, ...] = ()
+        self.stepped_down = False
+
+    def start(self) -> list[UnitInstruction]:
+        """Make contact on every edge; producers replay, consumers say where they stand."""
+        out = self._wire(self.protection.start())
+        out += [self._resume(e.edge) for e in self.wiring.inputs]
+        out += [self._offer(e.edge) for e in self.wiring.outputs]
+        return out + self._advance()
+
+    def handle(self, event: UnitEvent) -> list[UnitInstruction]:
+        if self.stepped_down:
+            return []
+        match event:
+            case MessageArrived(message):
+                return self._receive(message)
+            case FrameProcessed():
+                return self._seal(event)
+            case PeerFound(edge):
+                if edge in self._outputs:
+                    # Nothing flows until the consumer says where it stands.
+                    self._sent[edge] = None
+                    return [self._offer(edge)]
+                self.intake.contact(edge)
+                return [self._resume(edge)]
+            case CheckpointWanted() | CheckpointPrepared() | CheckpointStored() | IntervalDrawn():
+                return self._wire(self.protection.handle(event)) + self._advance()
+            case _:
+                assert_never(event)
+
+    # ---- messages -------------------------------------------------------------------
+
+    def _receive(self, message: UnitMessage) -> list[UnitInstruction]:
+        if isinstance(message, RefusalSent):
+            return self._refused(message)
+        if not self.fence.admit(message.stamp):
+            sender = message.stamp
+            return [
+                Send(
+                    sender.unit,
+                    RefusalSent(self.stamp, sender, self.fence.highest(sender.unit, sender.slot)),
+                )
+            ]
+        match message:
+            case FrameSent(_, edge, number, kind, checksum, size):
+                arrival = self.intake.accept(edge, number, InputFrame(kind, checksum, size))
+                if arrival is Arrival.GAP:
+                    return [self._resume(edge)] if self.intake.should_ask(edge) else []
+                return self._advance() if arrival is Arrival.NEW else []
+            case AckSent(_, edge, number, loads):
+                self.queue.ack(edge, number)
+                out = self._wire(self.protection.handle(AckArrived(edge, number, loads)))
+                return out + self._advance()
+            case RequestSent(stamp, edge, serial, number, ids):
+                request = RequestArrived(edge, stamp.epoch, serial, number, ids)
+                return self._wire(self.protection.handle(request))
+            case ExtensionSent(_, edge, epoch, serial, after, whole):
+                extension = ExtensionArrived(edge, epoch, serial, after, whole)
+                return self._wire(self.protection.handle(extension))
+            case ResumeSent(_, edge, after, acked):
+                return self._replay(edge, after, acked)
+            case OfferSent(_, edge, _):
+                self.intake.contact(edge)
+                return [self._resume(edge)]
+            case _:
+                assert_never(message)
+
+    def _refused(self, message: RefusalSent) -> list[UnitInstruction]:
+        if message.epoch <= self.stamp.epoch:
+            return []
+        self.stepped_down = True
+        return [StepDown(message.epoch)]
+
+    def _replay(self, edge: EdgeId, after: Frame | None, acked: Frame) -> list[UnitInstruction]:
+        self.queue.ack(edge, acked)
+        if after is None:
+            # A consumer with a partial protection lost its place: it takes what is left.
+            after = self.queue.trimmed(edge)
+        invariant(
+            after >= self.queue.trimmed(edge),
+            f"{edge!r} needs frame {after + 1} again, "
+            f"trimmed up to {self.queue.trimmed(edge)}",
+        )
+        self._sent[edge] = after
+        out = self._flush(edge)
+        out += self._wire(self.protection.handle(AckArrived(edge, acked, {})))
+        out += self._wire(self.protection.handle(EdgeResumed(edge)))
+        return out + self._advance()
+
+    # ---- frames ---------------------------------------------------------------------
+
+    def _seal(self, event: FrameProcessed) -> list[UnitInstruction]:
+        invariant(event.frame == self._working, f"frame {event.frame} was not asked for")
+        self._working = None
+        self.processed = event.frame
+        self.queue.append(event.frame, event.outputs)
+        out: list[UnitInstruction] = []
+        for edge in self._outputs:
+            out += self._flush(edge)
+        processed = FrameProcessed(
+            event.frame, event.outputs, event.state_bytes, self._input_bytes
+        )
+        out += self._wire(self.protection.handle(processed))
+        if self.queue.asks_for_checkpoint():
+            out += self._wire(self.protection.handle(CheckpointWanted()))
+        return out + self._advance()
+
+    def _advance(self) -> list[UnitInstruction]:
+        """Ask for the next frame when it is whole and there is room for its outputs."""
+        number = self.processed + 1
+        if self._working is not None or not self.intake.ready(number) or self.queue.is_full:
+            return []
+        self._working = number
+        inputs = self.intake.take(number)
+        self._input_bytes = tuple(0 if frame is None else frame.size for frame in inputs)
+        return [ProcessFrame(number, inputs)]
+
+    def _flush(self, edge: EdgeId) -> list[UnitInstruction]:
+        sent = self._sent[edge]
+        if sent is None or sent >= self.queue.sealed:
+            return []
+        target = self._outputs[edge].consumer
+        out: list[UnitInstruction] = []
+        for number in range(sent + 1, self.queue.sealed + 1):
+            frame = self.queue.frame(edge, number)
+            message = FrameSent(
+                self.stamp, edge, number, frame.kind, frame.checksum, frame.size
+            )
+            out.append(Send(target, message))
+        self._sent[edge] = self.queue.sealed
+        return out
+
+    # ---- from the protection's words to the wire -------------------------------------
+
+    def _wire(self, instructions: list[CheckpointInstruction]) -> list[UnitInstruction]:
+        out: list[UnitInstruction] = []
+        for instruction in instructions:
+            match instruction:
+                case SendAck(edge, number, loads):
+                    message = AckSent(self.stamp, edge, number, loads)
+                    out.append(Send(self._producers[edge], message))
+                case SendRequest(edge, serial, number, ids):
+                    request = RequestSent(self.stamp, edge, serial, number, ids)
+                    out.append(Send(self._outputs[edge].consumer, request))
+                case SendExtension(edge, epoch, serial, after, whole):
+                    extension = ExtensionSent(self.stamp, edge, epoch, serial, after, whole)
+                    out.append(Send(self._producers[edge], extension))
+                case (
+                    PinFrame()
+                    | UnpinFrame()
+                    | StoreCheckpoint()
+                    | PrepareCheckpoint()
+                    | CommitCheckpoint()
+                    | DrawInterval()
+                ):
+                    out.append(instruction)
+                case _:
+                    assert_never(instruction)
+        return out
+
+    def _resume(self, edge: EdgeId) -> UnitInstruction:
+        acked = max(self.protection.stored - self.wiring.delays[edge], 0)
+        message = ResumeSent(self.stamp, edge, self.intake.received[edge], acked)
+        return Send(self._producers[edge], message)
+
+    def _offer(self, edge: EdgeId) -> UnitInstruction:
+        first = self.queue.trimmed(edge) + 1
+        return Send(self._outputs[edge].consumer, OfferSent(self.stamp, edge, first))

@@ -1,0 +1,68 @@
+"""How one unit is wired: the edges that a machine needs to know, and no more.
+
+All streams share one frame clock, so a unit's position is one number: having
+processed frame m it has consumed m - delay on an input edge and sealed m on every
+output port. `delay` is 0 except on declared feedback edges.
+
+Pure data. Built by `graph` at deploy time and by `simulation.graphs`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+__all__ = ["EdgeId", "Frame", "InputEdge", "OutputEdge", "UnitId", "Wiring"]
+
+UnitId: TypeAlias = str
+EdgeId: TypeAlias = str
+Frame: TypeAlias = int
+
+
+@dataclass(frozen=True, slots=True)
+class InputEdge:
+    """An edge that a unit reads. `outside`: it reads a source log."""
+
+    edge: EdgeId
+    producer: UnitId
+    delay: int = 0
+    on_cycle: bool = False
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OutputEdge:
+    """An edge that a unit feeds. `outside`: it feeds a sink with a ledger."""
+
+    edge: EdgeId
+    port: int
+    consumer: UnitId
+    delay: int = 0
+    on_cycle: bool = False
+    outside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """All edges of one unit; `inputs` and `outputs` keep their declared order."""
+
+    unit: UnitId
+    inputs: tuple[InputEdge, ...]
+    outputs: tuple[OutputEdge, ...]
+    delays: dict[EdgeId, int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delays", {e.edge: e.delay for e in self.inputs})
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the unit reads the outside world, so that its frames drive the clock."""
+        return any(e.outside for e in self.inputs)
+
+    @property
+    def on_cycle(self) -> bool:
+        return any(e.on_cycle for e in self.inputs)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return tuple(sorted({e.port for e in self.outputs}))
