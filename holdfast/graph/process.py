@@ -124,6 +124,13 @@ class StreamProcess:
 
         def declare(stream: str, made: object) -> None:
             checked = checked_name(stream, what="source")
+            if shape is None:
+                raise refuse(
+                    "HF-C002",
+                    "NotASchema",
+                    f"source '{checked}' has no schema.",
+                    do="add schema='ts timestamp, zone int, celsius double'",
+                )
             self._sources.append(Source(checked, made, shape, stamp, late, delay_ms, line, keep_ms))
 
         if reader is not None:
@@ -222,6 +229,15 @@ class StreamProcess:
         line = caller()[0]
         names = as_names(keys, what="keys")
         kept = Schema.of(state, what="state")
+        for key in names:
+            if key in kept:
+                raise refuse(
+                    "HF-C015",
+                    "KeyInState",
+                    f"key '{key}' stands in the state's schema too.",
+                    why="the keys come first in the state by themselves",
+                    do=f"drop '{key}' from state=",
+                )
         settings = _settings(protect, delay_max, delay_min, approximate, None, unit, apart)
 
         def decorate(function: Function) -> Function:
