@@ -1,0 +1,99 @@
+"""The keyed machine in the small, for tests of the built-ins: a dict of state rows.
+
+It does what `KeyedFunction` asks of a machine and nothing else: hands in touched
+and due keys, forgets what is not returned, and checks columns and types. `prepare`
+is done here in Arrow; tests/spark compares it with the one done in Spark.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from holdfast.graph.schemas import Schema
+from holdfast.operators.builtin import KeyedFunction
+from holdfast.operators.columns import df_of, group_ids
+from holdfast.operators.merging import merge, partials_of
+
+END = pd.Timestamp("2200-01-01", tz="UTC")
+START = pd.Timestamp("2024-01-01", tz="UTC")
+
+
+class SmallMachine:
+    def __init__(self, keyed: KeyedFunction, *, arrow: bool = True) -> None:
+        self.keyed, self.arrow = keyed, arrow
+        self.schema = Schema(keyed.keys.columns + keyed.state.columns)
+        self.state = self.schema.arrow.empty_table()
+        self.late_rows = 0
+
+    def frame(self, *rows: pa.Table, n: int, boundary: pd.Timestamp, since: pd.Timestamp | None):
+        keys = list(self.keyed.keys.names)
+        named = {key for table in rows for key in _tuples(table, keys)}
+        known = _tuples(self.state, keys)
+        handed = np.array([key in named for key in known], dtype=bool)
+        if "wake" in self.schema:
+            wakes = self.state.column("wake").to_pylist()
+            handed |= np.array([w is not None and w <= boundary for w in wakes], dtype=bool)
+        before = self.state.filter(pa.array(handed))
+        after, out = self.keyed.function(
+            self._pandas(before),
+            *(self._pandas(table) for table in rows),
+            boundary=boundary,
+            frame=n,
+            since=since,
+        )
+        self.late_rows += out.attrs["late_rows"]
+        changed = pa.Table.from_pandas(after, schema=self.schema.arrow, preserve_index=False)
+        changed_keys = _tuples(changed, keys)
+        assert len(set(changed_keys)) == len(changed_keys)
+        assert set(changed_keys) <= named | set(_tuples(before, keys))
+        self.state = pa.concat_tables([self.state.filter(pa.array(~handed)), changed])
+        return pa.Table.from_pandas(out, schema=self.keyed.emits.arrow, preserve_index=False)
+
+    def _pandas(self, table: pa.Table) -> pd.DataFrame:
+        return df_of(table.combine_chunks()) if self.arrow else table.to_pandas()
+
+
+def _tuples(table: pa.Table, names: list[str]) -> list[tuple]:
+    return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+def projected(keyed: KeyedFunction, rows: pa.Table) -> pa.Table:
+    """`Shape.project` in Arrow, for expressions that are a column or a cast of one."""
+    shape = keyed.function.shape
+    columns = {name: rows.column(name) for name in shape.by}
+    if not shape.by:
+        columns["_all"] = pa.array(np.zeros(rows.num_rows, dtype=np.int32))
+    types = Schema(shape.measures.raw_columns).arrow
+    for name, sql, _ in (*shape.measures.order, *shape.measures.inputs):
+        column = re.sub(r"^cast\((.*) as .*\)$", r"\1", sql).strip("`")
+        columns[name] = rows.column(column).cast(types.field(name).type)
+    return pa.table(columns)
+
+
+def reduced(keyed: KeyedFunction, table: pa.Table, grouped: dict[str, pa.Array]) -> pa.Table:
+    """`Shape.reduce` in Arrow: one partial row per key and `grouped` columns."""
+    shape = keyed.function.shape
+    keys = {name: table.column(name) for name in shape.keys.names} | grouped
+    groups = group_ids(list(keys.values()))
+    slots = merge(shape.measures, partials_of(shape.measures, table), groups)
+    heads = pa.table(keys).take(groups.first)
+    return pa.table([*heads.columns, *slots.columns], names=heads.column_names + slots.column_names)
+
+
+def frames_of(rows: pa.Table, seconds: float, time: str = "ts"):
+    """Cuts by element time as the frame clock does; yields (n, rows, boundary, since)."""
+    step = int(seconds * 1_000_000)
+    start = START.value // 1000
+    times = rows.column(time).cast(pa.int64()).fill_null(start).to_numpy()
+    number = (times - start) // step
+    last = int(number.max()) if len(number) else 0
+    since = START
+    for n in range(last + 1):
+        boundary = START + pd.Timedelta(microseconds=step * (n + 1))
+        yield n + 1, rows.filter(pa.array(number == n)), boundary, since
+        since = boundary
+    yield last + 2, rows.slice(0, 0), END, since
