@@ -1,0 +1,241 @@
+"""The board of one run: what is sealed, processed, written and acknowledged, and who waits for whom.
+
+Every thread of a run (sources, units, sinks, control) reads and writes it under
+one condition. It decides one thing: whether a unit may take its next frame. A
+frame is permitted when every input has it, the unit is not too far ahead of
+itself, and no queue it fills is at its bound; otherwise the board says who holds
+it back.
+
+No Spark, no files: the files follow from what the board returns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.errors import invariant
+from holdfast.frames.clock import FrameClock
+from holdfast.frames.identity import END_US
+
+__all__ = ["Board", "Hold", "Permit", "StreamQueue", "UnitInputState", "UnitState"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A frame that can be read: a file of ours, or references into the outside world."""
+
+    n: int
+    boundary_us: int
+    rows: int
+    bytes: int
+    checksum: str
+    epoch: int
+    kind: str = "stable"
+    file: str = ""
+    references: tuple = ()
+
+    def named(self, stream: str) -> list:
+        return [stream, self.n, self.kind, self.epoch, self.checksum]
+
+
+@dataclass
+class StreamQueue:
+    """Sealed frames kept until all consumers acknowledged them."""
+
+    name: str
+    bytes_bound: int
+    from_source: bool
+    frames: dict[int, Sealed] = field(default_factory=dict)
+    sealed: int = 0  # highest number sealed, without a gap
+    acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
+    exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
+    ended: int | None = None  # last number a bounded source gave
+    rows: int = 0
+    late: int = 0
+
+    def waiting_bytes(self) -> int:
+        """What consumers other than feedback have still to take."""
+        floor = min((n for c, n in self.acked.items() if c not in self.exempt), default=self.sealed)
+        return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
+
+    def slowest(self) -> str:
+        held = {c: n for c, n in self.acked.items() if c not in self.exempt}
+        return min(held, key=held.get) if held else ""
+
+    def trim(self) -> list[Sealed]:
+        """Frames nobody needs again, taken off the queue."""
+        floor = min(self.acked.values(), default=self.sealed)
+        return [self.frames.pop(n) for n in sorted(self.frames) if n <= floor]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitInputState:
+    stream: str
+    feedback_frames: int = 0
+
+
+@dataclass
+class UnitState:
+    name: str
+    inputs: tuple[UnitInputState, ...]
+    outputs: tuple[str, ...]
+    depth: int = 0  # stages upstream that answer a frame late; the end reaches this unit so much later
+    ahead: int = 2  # permits beyond what is processed: one in work, one to follow without a pause
+    permitted: int = 0
+    processed: int = 0
+    rows: int = 0
+    ms_last: float = 0.0
+    ms_mean: float = 0.0
+    held: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    n: int
+    boundary_us: int
+    since_us: int  # boundary of the frame before: what ended there has been answered
+    inputs: tuple[tuple[UnitInputState, Sealed | None], ...]  # None: before the first frame of a feedback edge
+
+    def named(self) -> list[list]:
+        return [sealed.named(i.stream) for i, sealed in self.inputs if sealed is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    why: str
+
+
+class Board:
+    def __init__(self, *, closing_frames: int) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.clock: FrameClock | None = None
+        self.streams: dict[str, StreamQueue] = {}
+        self.units: dict[str, UnitState] = {}
+        self.sinks: dict[str, tuple[str, int]] = {}  # sink -> (stream, written)
+        self.closing_frames = closing_frames
+        self.until: int | None = None
+        self.stopping = False
+        self.error: BaseException | None = None
+        self.held_for_space = ""
+        self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
+
+    def on_forget(self, forget: Callable[[str, Sealed], None]) -> None:
+        """What to do with a frame nobody needs again (delete its file)."""
+        self._forget = forget
+
+    # ---- what happened ----
+
+    def seal(self, stream: str, sealed: Sealed) -> None:
+        with self.changed:
+            queue = self.streams[stream]
+            invariant(
+                sealed.n == queue.sealed + 1 or sealed.n <= queue.sealed,
+                f"frame {sealed.n} of {stream!r} sealed after {queue.sealed}",
+            )
+            queue.frames[sealed.n] = sealed
+            if sealed.n > queue.sealed:
+                queue.sealed = sealed.n
+                queue.rows += sealed.rows
+            self.changed.notify_all()
+
+    def end(self, stream: str, last: int) -> None:
+        with self.changed:
+            self.streams[stream].ended = last
+            self.changed.notify_all()
+
+    def process(self, unit: str, n: int, ms: float) -> None:
+        with self.changed:
+            state = self.units[unit]
+            state.processed = max(state.processed, n)
+            state.ms_last = ms
+            state.ms_mean = ms if state.ms_mean == 0 else 0.9 * state.ms_mean + 0.1 * ms
+            self.changed.notify_all()
+
+    def acknowledge(self, stream: str, consumer: str, n: int) -> None:
+        """No restart of this consumer will ever need a frame up to n."""
+        with self.changed:
+            queue = self.streams[stream]
+            queue.acked[consumer] = max(queue.acked[consumer], n)
+            gone = queue.trim()
+            self.changed.notify_all()
+        for sealed in gone:
+            self._forget(stream, sealed)
+
+    def write(self, sink: str, n: int) -> None:
+        with self.changed:
+            self.sinks[sink] = (self.sinks[sink][0], n)
+            self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        with self.changed:
+            if self.error is None:
+                self.error = error
+            self.stopping = True
+            self.changed.notify_all()
+
+    # ---- what may happen ----
+
+    @property
+    def last_data_frame(self) -> int | None:
+        """Known once every source has ended; None while one may still speak."""
+        ends = [queue.ended for queue in self.streams.values() if queue.from_source]
+        return None if any(end is None for end in ends) else max(ends, default=0)
+
+    @property
+    def last_frame(self) -> int | None:
+        """The last closing frame of a bounded run, or the one the user asked to stop at."""
+        last = self.last_data_frame
+        last = None if last is None else last + self.closing_frames
+        if self.until is not None:
+            last = self.until if last is None else min(last, self.until)
+        return last
+
+    def next_permit(self, unit: UnitState) -> Permit | Hold:
+        n = unit.permitted + 1
+        if self.stopping:
+            return Hold("stopping")
+        last = self.last_frame
+        if last is not None and n > last:
+            return Hold("done")
+        if unit.permitted - unit.processed >= unit.ahead:
+            return Hold("")
+        if self.held_for_space:
+            return Hold(self.held_for_space)
+        taken: list[tuple[UnitInputState, Sealed | None]] = []
+        for port in unit.inputs:
+            wanted = n - port.feedback_frames
+            if wanted < 1:
+                taken.append((port, None))
+                continue
+            queue = self.streams[port.stream]
+            sealed = self._available(queue, wanted)
+            if sealed is None:
+                kind = "source" if queue.from_source else "stream"
+                return Hold(f"waits for frame {wanted} of {kind} {port.stream}")
+            taken.append((port, sealed))
+        for stream in unit.outputs:
+            queue = self.streams[stream]
+            if queue.waiting_bytes() >= queue.bytes_bound:
+                return Hold(f"held back by {queue.slowest()}: queue {stream} is at its bound")
+        return Permit(n, self.boundary_us(n, unit.depth), self.boundary_us(n - 1, unit.depth), tuple(taken))
+
+    def boundary_us(self, n: int, depth: int = 0) -> int:
+        """End of frame n for a unit with so many late stages before it; END once nothing can follow."""
+        last = self.last_data_frame
+        invariant(self.clock is not None, f"boundary of frame {n} asked for before the clock was set")
+        return END_US if last is not None and n > last + depth else self.clock.boundary_us(n)
+
+    def _available(self, queue: StreamQueue, n: int) -> Sealed | None:
+        if n <= queue.sealed:
+            sealed = queue.frames.get(n)
+            invariant(sealed is not None, f"frame {n} of {queue.name!r} was trimmed and is needed again")
+            return sealed
+        if not queue.from_source or queue.ended is None:
+            return None
+        if any(other.sealed >= n for other in self.streams.values() if other.from_source):
+            return Sealed(n, self.clock.boundary_us(n), 0, 0, "empty", 0)
+        if self.last_data_frame is not None and n > self.last_data_frame:
+            return Sealed(n, END_US, 0, 0, "empty", 0)
+        return None

@@ -1,0 +1,98 @@
+"""Spark checkpoints by epoch: fork by hard links, roll back, remove.
+
+Every activation works in a Spark checkpoint of its own. A unit with Spark state
+begins with a fork of the last one: the same files by hard link, the commit log cut
+at the frame its journal vouches for, and a new query id. With RocksDB, changelogs
+and state format 2 a fork is safe, since state files are found through the ids in
+the commit log (with format 1 it is silently wrong: measured).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+from holdfast.errors import StateRefused
+
+__all__ = ["drop_older", "fork_checkpoint", "frames_of_batches"]
+
+
+def frames_of_batches(spark_checkpoint_dir: Path) -> dict[int, int]:
+    """batch -> frame, for the batches Spark has committed."""
+    found = {}
+    for commit in _entries(spark_checkpoint_dir / "commits"):
+        offset = spark_checkpoint_dir / "offsets" / str(commit)
+        if offset.exists():
+            found[commit] = json.loads(offset.read_text().splitlines()[-1])["n"]
+    return found
+
+
+def fork_checkpoint(root: Path, epoch: int, committed: int, begun: int = 0) -> int:
+    """Make root/epoch from the newest whole checkpoint; returns the frame it stands at.
+
+    Entries above `committed` are left out: they belong to frames our journal does not know.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    old = _newest_ready(root, epoch)
+    new = root / str(epoch)
+    shutil.rmtree(new, ignore_errors=True)
+    at, last = begun, -1
+    if old is not None:
+        for batch, frame in sorted(frames_of_batches(old).items()):
+            if frame <= committed:
+                at, last = frame, batch
+    if committed - at > 1:
+        raise StateRefused(
+            "HF-R004",
+            "SparkStateLost",
+            f"Spark's checkpoint stands at frame {at}, the unit's journal at {committed}.",
+            where=str(root),
+            why="the state between them is gone: files were removed or the disk lost them",
+            effect="nothing was started; sealed frames and sinks are as they were",
+            do="restore the state folder, or begin the operator anew: holdfast run FILE --fresh OPERATOR",
+        )
+    if last >= 0:
+        _link_tree(old, new, last)
+    (root / f"{epoch}.ready").touch()
+    drop_older(root, epoch)
+    return at
+
+
+def drop_older(root: Path, epoch: int) -> None:
+    for entry in root.glob("*"):
+        number = entry.name.removesuffix(".ready")
+        if number.isdigit() and int(number) < epoch:
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+
+def _newest_ready(root: Path, epoch: int) -> Path | None:
+    ready = [int(mark.name.removesuffix(".ready")) for mark in root.glob("*.ready")]
+    older = [number for number in ready if number < epoch and (root / str(number)).is_dir()]
+    return root / str(max(older)) if older else None
+
+
+def _link_tree(old: Path, new: Path, last: int) -> None:
+    for log in ("offsets", "commits"):
+        (new / log).mkdir(parents=True)
+        for batch in _entries(old / log):
+            if batch <= last:
+                # Copied, not linked: a log entry may be edited or deleted by hand.
+                shutil.copyfile(old / log / str(batch), new / log / str(batch))
+    for folder, _, files in os.walk(old / "state"):
+        target = new / Path(folder).relative_to(old)
+        target.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            if name.endswith(".tmp") or ".tmp." in name:
+                continue
+            try:
+                os.link(Path(folder) / name, target / name)
+            except FileNotFoundError:
+                continue  # an orphan's clean-up was quicker; nothing committed names it
+    (new / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+
+
+def _entries(log: Path) -> list[int]:
+    return sorted(int(entry.name) for entry in log.glob("*") if entry.name.isdigit())

@@ -1,0 +1,141 @@
+"""From what Spark throws to an error a person can use.
+
+A worker's exception reaches the driver as text inside text. If it is one of ours,
+its fields are read back; if the user's code raised, the traceback is cut to the
+user's own lines; if the JVM is gone, that is said.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from holdfast.errors import FrameDiffers, HoldfastError, OperatorError, SourceError, UnitError
+from holdfast.graph.model import Graph
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["explain", "our_error", "user_lines"]
+
+_OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
+_FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
+_KINDS = {"S": SourceError, "F": FrameDiffers, "O": OperatorError}
+_PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
+_FOREIGN = ("/pyspark/", "/holdfast/", "/py4j/", "/cloudpickle/", "pyspark.zip", "<frozen", "/pandas/", "/pyarrow/")
+
+
+def explain(
+    graph: Graph, unit: str, query: StreamingQuery | None, error: BaseException | None, committed: int
+) -> HoldfastError:
+    """The one error that says why a unit's query ended."""
+    if isinstance(error, HoldfastError):
+        return error
+    text = str(error) if error is not None else _query_text(query)
+    where = f"stream process {graph.name!r}, unit {unit!r}, frame {committed + 1}"
+    effect = f"frames up to {committed} are sealed and stay; frame {committed + 1} was not; nothing is lost"
+    ours = our_error(text)
+    if ours is not None:
+        return ours
+    if _jvm_is_gone(error, text):
+        return UnitError(
+            "HF-U030",
+            "JvmDied",
+            "Spark's Java process is gone.",
+            where=where,
+            why=text.strip().splitlines()[0][:300] if text.strip() else "it does not answer",
+            effect=effect,
+            do="run again: it goes on from there; if it comes back, see logs/jvm.log in the state folder "
+            "(killed for want of memory?)",
+        )
+    raised = user_lines(text)
+    if raised:
+        return OperatorError(
+            "HF-O001",
+            "OperatorRaised",
+            f"an operator of unit {unit!r} raised: {raised[-1].strip()}",
+            where=where,
+            why="\n".join(raised),
+            effect=effect,
+            do="mend the operator and run again: the frame is taken anew",
+        )
+    return UnitError(
+        "HF-U031",
+        "UnitDied",
+        f"the query of unit {unit!r} ended: {_first_line(text)}",
+        where=where,
+        why=_first_line(text),
+        effect=effect,
+        do="run again: it goes on from there; if it comes back, see logs/spark.log in the state folder",
+    )
+
+
+def our_error(text: str) -> HoldfastError | None:
+    """An error of ours that came through as text."""
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        found = _OURS.search(line)
+        if found is None:
+            continue
+        fields: dict[str, str] = {}
+        current = ""
+        for below in lines[at + 1 :]:
+            field = _FIELD.match(below)
+            if field is not None:
+                current = field[1]
+                fields[current] = field[2]
+            elif current and below.startswith(" " * 10):
+                fields[current] += "\n" + below.strip()
+            else:
+                break
+        kind = _KINDS.get(found[1][3], UnitError)
+        return kind(found[1], found[2], found[3], **fields)
+    return None
+
+
+def user_lines(text: str) -> list[str]:
+    """The part of a Python traceback that lies in the user's files, and the exception itself."""
+    if "Traceback (most recent call last)" not in text:
+        return []
+    lines = text.split("Traceback (most recent call last)")[-1].splitlines()
+    kept: list[str] = []
+    mine = False
+    last = ""
+    for line in lines[1:]:
+        place = _PLACE.match(line)
+        if place is not None:
+            mine = not any(part in place["file"] for part in _FOREIGN)
+            if mine:
+                kept.append(f"{place['file']}:{place['line']} in {place['name']}")
+        elif line.startswith("    "):
+            if mine and set(line.strip()) - set("^~ "):
+                kept.append("    " + line.strip())
+        elif line.strip() and not line.startswith((" ", "\t")):
+            last = line.strip()
+            break
+    return [*kept, last] if last else kept
+
+
+def _query_text(query: StreamingQuery | None) -> str:
+    if query is None:
+        return ""
+    try:
+        error = query.exception()
+    except Exception as unreachable:
+        return str(unreachable)
+    return str(error) if error is not None else "the query stopped without an error"
+
+
+def _jvm_is_gone(error: BaseException | None, text: str) -> bool:
+    kind = type(error).__name__ if error is not None else ""
+    return (
+        kind in ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "EOFError")
+        or "Connection refused" in text
+        or "Answer from Java side is empty" in text
+        or "while sending or receiving" in text
+    )
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no reason given"

@@ -1,0 +1,133 @@
+"""A source in operation: one thread that takes sealed frames from its reader to the board.
+
+The thread is held when it is so many frames ahead of the slowest unit that reads
+it, when its bytes are at the queue's bound, and when the disk is nearly full; so
+what a source may cost is bounded whatever its speed. At a recorded pace a frame
+is released when its time has come.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from holdfast.engine.board import Board, Sealed
+from holdfast.errors import HoldfastError, SourceError
+from holdfast.frames.clock import FrameClock
+from holdfast.graph.model import Graph, Source
+from holdfast.sources.pace import Pace
+from holdfast.sources.reader import SourceContext
+
+__all__ = ["Intake"]
+
+# Enough that no unit ever waits for the thread, little enough to keep in memory.
+_FRAMES_AHEAD = 64
+
+
+class Intake(threading.Thread):
+    def __init__(
+        self,
+        source: Source,
+        graph: Graph,
+        *,
+        board: Board,
+        directory: Path,
+        from_n: int,
+        clock: FrameClock | None,
+        epoch: int,
+        rate: object,
+    ) -> None:
+        super().__init__(name=f"source {source.name}", daemon=True)
+        self.source, self._board, self._epoch = source, board, epoch
+        self._stop = threading.Event()
+        self._pace = Pace.of(rate if rate is not None else getattr(source.reader, "rate", None))
+        self._frame_us = graph.frame_ms * 1000
+        self._rows = 0
+        self._from_n = from_n
+        time_column = source.time if source.time is not None else graph.time
+        self._open = source.reader.open(
+            SourceContext(
+                name=source.name,
+                schema=source.schema,
+                time=time_column,
+                grace_us=graph.grace_ms * 1000,
+                late=source.late,
+                directory=directory,
+                base=Path(graph.base),
+                frame_us=graph.frame_ms * 1000,
+                from_n=from_n,
+                clock=clock,
+                epoch=epoch,
+                monotonic=time.monotonic,
+            )
+        )
+        self.quarantined = 0
+
+    def first_time_us(self) -> int | None:
+        return self._open.first_time_us()
+
+    def set_clock(self, clock: FrameClock) -> None:
+        self._open.set_clock(clock)
+
+    def run(self) -> None:
+        name = self.source.name
+        last = self._from_n - 1
+        started = time.monotonic()
+        try:
+            for frame in self._open.frames(self._stop):
+                self._rows += frame.rows
+                if not self._wait_for_turn(frame.n, started):
+                    return
+                self._board.seal(
+                    name,
+                    Sealed(
+                        frame.n,
+                        self._board.clock.boundary_us(frame.n),
+                        frame.rows,
+                        frame.bytes,
+                        frame.checksum,
+                        self._epoch,
+                        references=frame.references,
+                    ),
+                )
+                self._board.streams[name].late += frame.late_rows
+                last = frame.n
+            if not self._stop.is_set() and self.source.reader.bounded:
+                self._board.end(name, last)
+        except HoldfastError as error:
+            self._board.fail(error)
+        except Exception as error:
+            self._board.fail(
+                SourceError(
+                    "HF-S000",
+                    "SourceRaised",
+                    f"source {name!r} raised {type(error).__name__}: {error}",
+                    where=f"{self.source.line}, after frame {last}",
+                    effect=f"frames up to {last} are sealed; nothing is lost; the run stops after them",
+                    do="mend the source and run again: it goes on where it stopped",
+                )
+            )
+        finally:
+            self._open.close()
+
+    def halt(self) -> None:
+        self._stop.set()
+        with self._board.changed:
+            self._board.changed.notify_all()
+
+    def _wait_for_turn(self, n: int, started: float) -> bool:
+        """Held until there is room and, at a recorded pace, until the frame is due."""
+        due = self._pace.due_s(n - self._from_n + 1, self._frame_us, self._rows)
+        while not self._stop.is_set():
+            wait = started + due - time.monotonic()
+            with self._board.changed:
+                if self._board.stopping:
+                    return False
+                queue = self._board.streams[self.source.name]
+                slowest = min(queue.acked.values(), default=n)
+                full = n - slowest > _FRAMES_AHEAD or queue.waiting_bytes() >= queue.bytes_bound
+                if not full and not self._board.held_for_space and wait <= 0:
+                    return True
+                self._board.changed.wait(timeout=max(0.001, wait) if wait > 0 and not full else 0.5)
+        return False

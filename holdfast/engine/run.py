@@ -1,0 +1,534 @@
+"""A run of a stream process: activation, running, deactivation.
+
+Threads of a run: one per source (intake), one per sink (outlet), one query per
+unit, one that gives permits and watches. They meet on the board and nowhere else.
+The run ends when a bounded input is worked off with its closing frames, when it is
+asked to stop (after the frame in work), or at the first error: then what is sealed
+stays sealed, sinks write what they can, and a new run goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import deployment as deployed
+from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.checkpoint import drop_older
+from holdfast.engine.config import Change, Config
+from holdfast.engine.control import ControlServer
+from holdfast.engine.failure import explain
+from holdfast.engine.folder import StateFolder
+from holdfast.engine.intake import Intake
+from holdfast.engine.outlet import Outlet
+from holdfast.engine.status import Status, snapshot
+from holdfast.engine.types import infer
+from holdfast.engine.unit import UnitQuery
+from holdfast.engine.watch import DelayWatch, DiskWatch
+from holdfast.errors import Finding, HoldfastError, ProcessRefused
+from holdfast.frames.clock import FrameClock
+from holdfast.frames.files import list_frames, read_frame
+from holdfast.graph.model import Graph
+from holdfast.graph.rules import check_structure
+from holdfast.graph.units import Unit, cut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from holdfast.graph.process import StreamProcess
+
+__all__ = ["Run", "start", "state_folder"]
+
+_PROGRESS_S = 0.5
+
+
+def state_folder(graph: Graph, state: str | Path | None = None) -> Path:
+    """Where the process keeps what it knows: given, declared, or .holdfast/NAME here."""
+    if state is not None:
+        return Path(state)
+    if graph.state is not None:
+        return Path(graph.base) / graph.state
+    return Path(".holdfast") / graph.name
+
+
+def start(
+    process: StreamProcess,
+    *,
+    state: str | Path | None = None,
+    fresh: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    rate: object = None,
+    until_frame: int | None = None,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[Status], None] | None = None,
+) -> Run:
+    """Check, activate and begin. Returns when every unit's query runs."""
+    graph = process.graph()
+    findings = check_structure(graph)
+    if any(not finding.warning for finding in findings):
+        raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
+    run = Run(graph, state_folder(graph, state), rate=rate, until=until_frame, on_progress=on_progress)
+    run.findings = findings
+    try:
+        run.activate(spark, fresh=tuple(fresh), keep=tuple(keep))
+    except BaseException:
+        run.release()
+        raise
+    return run
+
+
+class Run:
+    def __init__(
+        self,
+        graph: Graph,
+        root: Path,
+        *,
+        rate: object = None,
+        until: int | None = None,
+        on_progress: Callable[[Status], None] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.folder = StateFolder(root.absolute())
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.changes = deployed.Changes()
+        self._rate, self._until = rate, until
+        self._on_progress = on_progress
+        self._state = "activating"
+        self._started = time.monotonic()
+        self._running_since = 0.0
+        self._first_frame = 0
+        self._units: dict[str, UnitQuery] = {}
+        self._intakes: list[Intake] = []
+        self._outlets: list[Outlet] = []
+        self._control: ControlServer | None = None
+        self._spark: SparkSession | None = None
+        self._own_session = False
+        self._done = threading.Event()
+        self._keeper: threading.Thread | None = None
+        self._board = Board(closing_frames=1)
+        self._delays = DelayWatch(graph)
+        self._disk = DiskWatch(self.folder.root)
+
+    # ---- activation ----
+
+    def activate(self, spark: SparkSession | None, *, fresh: tuple[str, ...], keep: tuple[str, ...]) -> None:
+        epoch = self.folder.acquire(self.graph.name)
+        self._tell()
+        self._session(spark)
+        schemas, findings, sensitive = infer(self.graph, self._spark)
+        self.findings += findings
+        if any(not finding.warning for finding in findings):
+            raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
+        units = cut(self.graph)
+        old = self.folder.deployment()
+        new = deployed.describe(self.graph, units, schemas, (old or {}).get("t0_us"))
+        self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
+        self._fresh_units(units, old, {*fresh, *self.changes.new})
+        self._config = Config(self.folder.config, self.graph.params)
+        self._board.closing_frames = _closing_frames(self.graph, units)
+        self._board.until = self._until
+        self._board.on_forget(_delete_file)
+        for unit in units:
+            self._add_unit(unit, units, schemas, epoch, sensitive)
+        self._restore_streams(units)
+        clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
+        self._open_sources(clock, epoch)
+        self._open_sinks(schemas, epoch)
+        new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
+        new["start"] = {name: unit.begun for name, unit in self._units.items()}
+        self.folder.deploy(new)
+        for unit in self._units.values():
+            unit.start(self._spark)
+        self._first_frame = min((u.processed for u in self._board.units.values()), default=0)
+        self._control = ControlServer(self.folder.socket_note, self._answer)
+        self._control.start()
+        for thread in (*self._intakes, *self._outlets):
+            thread.start()
+        self._state, self._running_since = "running", time.monotonic()
+        self._keeper = threading.Thread(target=self._keep, name="permits", daemon=True)
+        self._keeper.start()
+
+    def _session(self, spark: SparkSession | None) -> None:
+        from holdfast.engine.session import adopt_session, open_session, tuned_session
+
+        began = time.monotonic()
+        if spark is None:
+            self._spark = open_session(self.folder.root)
+            self._own_session = True
+            self.notes.append(f"Spark {self._spark.sparkContext.master} {time.monotonic() - began:.1f} s")
+        else:
+            self.notes += adopt_session(spark)
+            self._spark = tuned_session(spark)
+
+    def _fresh_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
+        """Units that begin anew here start where the others stand, with nothing of their own."""
+        self._begin: dict[str, int] = {}
+        known = dict((old or {}).get("start", {}))
+        at = {}
+        for unit in units:
+            last = UnitQuery.last_commit(self.folder.unit(unit.name)) if old else None
+            at[unit.name] = max(last or 0, known.get(unit.name, 0))
+        now = max(at.values(), default=0)
+        for unit in units:
+            begins = old is not None and (unit.name not in known or set(unit.operators) & fresh)
+            if begins:
+                shutil.rmtree(self.folder.unit(unit.name), ignore_errors=True)
+                for stream in unit.outputs:
+                    shutil.rmtree(self.folder.stream(stream), ignore_errors=True)
+            self._begin[unit.name] = now if begins else known.get(unit.name, 0)
+
+    def _add_unit(
+        self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: set[str]
+    ) -> None:
+        query = UnitQuery(
+            unit=unit,
+            graph=self.graph,
+            schemas=schemas,
+            folder=self.folder.unit(unit.name),
+            stream_folders={stream: self.folder.stream(stream) for stream in unit.outputs},
+            staging=self.folder.staging,
+            epoch=epoch,
+            board=self._board,
+            config=self._config,
+            may_be_wide=not (set(unit.operators) & sensitive) and self.graph.chunks != 1,
+            begun=self._begin[unit.name],
+            delays=self._delays,
+        )
+        done = query.recover()
+        inputs = tuple(UnitInputState(port.stream, port.feedback_frames) for port in unit.inputs)
+        self._board.units[unit.name] = UnitState(
+            unit.name, inputs, unit.outputs, depth=_late_stages(self.graph, units, unit), permitted=done, processed=done
+        )
+        self._units[unit.name] = query
+        if not query.uses_spark_state:
+            drop_older(self.folder.unit(unit.name) / "spark", epoch)
+
+    def _restore_streams(self, units: Sequence[Unit]) -> None:
+        for source in self.graph.sources:
+            self._board.streams[source.name] = StreamQueue(source.name, self.graph.queue_bytes, True)
+        for unit in units:
+            query = self._units[unit.name]
+            for stream in unit.outputs:
+                queue = StreamQueue(stream, self.graph.queue_bytes, False, sealed=query.committed)
+                for n, _, path in list_frames(self.folder.stream(stream)):
+                    if n <= query.committed:
+                        record, _ = read_frame(path)
+                        queue.frames[n] = Sealed(
+                            n, record.boundary_us, record.rows, record.bytes, record.checksum,
+                            record.epoch, record.kind, str(path),
+                        )  # fmt: skip
+                self._board.streams[stream] = queue
+        for unit in units:
+            for port in unit.inputs:
+                queue = self._board.streams[port.stream]
+                done = self._units[unit.name].committed
+                queue.acked[unit.name] = max(0, done - 2 - port.feedback_frames)
+                if port.feedback_frames and port.stream in unit.outputs:
+                    queue.exempt.add(unit.name)
+
+    def _open_sources(self, clock: FrameClock | None, epoch: int) -> None:
+        for source in self.graph.sources:
+            readers = [q for q in self._units.values() if any(p.stream == source.name for p in q.unit.inputs)]
+            from_n = max(1, min((q.resume_at for q in readers), default=1))
+            self._board.streams[source.name].sealed = from_n - 1
+            for name in self._board.streams[source.name].acked:
+                self._board.streams[source.name].acked[name] = max(
+                    from_n - 1, self._board.streams[source.name].acked[name]
+                )
+            self._intakes.append(
+                Intake(
+                    source,
+                    self.graph,
+                    board=self._board,
+                    directory=self.folder.source(source.name),
+                    from_n=from_n,
+                    clock=clock,
+                    epoch=epoch,
+                    rate=self._rate,
+                )
+            )
+        if clock is None:
+            firsts = [first for intake in self._intakes if (first := intake.first_time_us()) is not None]
+            clock = FrameClock.starting(min(firsts, default=0), self.graph.frame_ms * 1000)
+        self._board.clock = clock
+        for intake in self._intakes:
+            intake.set_clock(clock)
+
+    def _open_sinks(self, schemas: dict, epoch: int) -> None:
+        for sink in self.graph.sinks:
+            outlet = Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch)
+            self._outlets.append(outlet)
+            queue = self._board.streams[sink.stream]
+            # What the ledger has is not needed again; what is no longer in the queue was written before.
+            first = min(queue.frames, default=queue.sealed + 1)
+            written = min(max(outlet.last(), first - 1), queue.sealed)
+            self._board.sinks[sink.name] = (sink.stream, written)
+            queue.acked[f"sink {sink.name}"] = written
+
+    # ---- running ----
+
+    def _keep(self) -> None:
+        """Give permits as soon as they can be given; watch queries, disk and delays."""
+        told = 0.0
+        try:
+            while not self._done.is_set():
+                with self._board.changed:
+                    moved = self._give_permits()
+                    finished = self._finished()
+                    if not moved and not finished:
+                        self._board.changed.wait(timeout=0.2)
+                self._watch_queries()
+                if time.monotonic() - told > _PROGRESS_S:
+                    told = time.monotonic()
+                    self._board.held_for_space = self._disk.held()
+                    self._tell()
+                if finished:
+                    break
+        except BaseException as error:
+            self._board.fail(error)
+        finally:
+            self._shut_down()
+
+    def _give_permits(self) -> bool:
+        moved = False
+        for name, unit in self._board.units.items():
+            while True:
+                verdict = self._board.next_permit(unit)
+                if isinstance(verdict, Hold):
+                    unit.held = verdict.why
+                    break
+                self._delays.permitted(self._units[name].unit, verdict.n, time.monotonic())
+                self._units[name].permit(verdict)
+                unit.permitted = verdict.n
+                unit.held = ""
+                moved = True
+        return moved
+
+    def _finished(self) -> bool:
+        if self._board.error is not None:
+            return True
+        units = self._board.units.values()
+        if any(unit.permitted > unit.processed for unit in units):
+            return False
+        last = self._board.last_frame
+        idle = self._board.stopping or (last is not None and all(unit.processed >= last for unit in units))
+        return idle and all(
+            written >= self._board.streams[stream].sealed for stream, written in self._board.sinks.values()
+        )
+
+    def _watch_queries(self) -> None:
+        for unit in self._units.values():
+            if unit.query is not None and self._board.error is None and not unit.is_alive():
+                self._board.fail(explain(self.graph, unit.unit.name, unit.query, unit.error, unit.committed))
+
+    def _shut_down(self) -> None:
+        with self._board.changed:
+            self._state = "stopping"
+            self._board.stopping = True
+            self._board.changed.notify_all()
+        self._tell()
+        for intake in self._intakes:
+            intake.halt()
+        for unit in self._units.values():
+            unit.stop()
+        for outlet in self._outlets:
+            outlet.halt()
+        for thread in (*self._intakes, *self._outlets):
+            thread.join(timeout=30)
+        with self._board.changed:
+            done = self._board.last_frame
+            whole = done is not None and all(u.processed >= done for u in self._board.units.values())
+        if self._board.error is not None:
+            self._state = "failed"
+        else:
+            self._state = "finished" if whole and self._board.last_data_frame is not None else "stopped"
+        self.release()
+        self._tell()
+        self._done.set()
+
+    def release(self) -> None:
+        """Give back session, socket and lock. Safe to call twice."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._own_session:
+            from holdfast.engine.session import close_session
+
+            close_session(self._spark)
+            self._own_session = False
+        self.folder.release()
+
+    # ---- what a user does with it ----
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self.stop()
+            self._raise()
+        else:
+            with contextlib.suppress(HoldfastError):
+                self.stop()
+
+    @property
+    def finished(self) -> bool:
+        return self._done.is_set()
+
+    def stop(self) -> None:
+        """Stop after the frame in work; what is sealed is written to the sinks first."""
+        with self._board.changed:
+            self._board.stopping = True
+            self._board.changed.notify_all()
+        if self._keeper is not None and threading.current_thread() is not self._keeper:
+            self._done.wait()
+
+    def wait(self, frame: int | None = None) -> None:
+        """Until the run ends, or until every sink (every unit, where there is none) has the frame."""
+        with self._interruptible():
+            if frame is None:
+                while not self._done.wait(timeout=0.2):
+                    pass
+            else:
+                while not self._done.is_set():
+                    with self._board.changed:
+                        if self._reached() >= frame:
+                            return
+                        self._board.changed.wait(timeout=0.2)
+        self._raise()
+
+    def _reached(self) -> int:
+        written = [n for _, n in self._board.sinks.values()]
+        return min(written or [unit.processed for unit in self._board.units.values()], default=0)
+
+    def _raise(self) -> None:
+        if self._done.is_set() and self._board.error is not None:
+            raise self._board.error
+
+    @contextlib.contextmanager
+    def _interruptible(self):
+        """Ctrl-C and SIGTERM stop after the frame; a second Ctrl-C breaks off."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        asked = []
+
+        def ask(number, frame):
+            if asked:
+                raise KeyboardInterrupt
+            asked.append(number)
+            # Not under the board's lock: the main thread may hold it when the signal comes.
+            threading.Thread(target=self._ask_to_stop, daemon=True).start()
+
+        before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _ask_to_stop(self) -> None:
+        with self._board.changed:
+            self._board.stopping = True
+            self._state = "stopping"
+            self._board.changed.notify_all()
+
+    def set(self, *, note: str = "", key: str | None = None, who: str | None = None, **values: Any) -> Change:
+        """Change parameters from the next frame no unit has begun; returns the (last) change."""
+        for name, value in values.items():
+            self._config.checked(name, value, key)
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        change = None
+        with self._board.changed:
+            frame = max((unit.permitted for unit in self._board.units.values()), default=0) + 1
+            for name, value in values.items():
+                change = self._config.set(
+                    name, value, frame=frame, key=key, note=note, who=who or _user(), at=at
+                )
+        return change
+
+    def status(self) -> Status:
+        with self._board.changed:
+            rows = {outlet.sink.name: outlet.rows for outlet in self._outlets}
+            parts = snapshot(self._board, rows)
+            seconds = time.monotonic() - (self._running_since or self._started)
+            frame = parts["frame"]
+            speed = (frame - self._first_frame) / seconds if self._running_since and seconds > 0 else 0.0
+            return Status(
+                process=self.graph.name,
+                state=self._state,
+                frames_per_s=round(max(0.0, speed), 2),
+                notes=tuple(self.notes + self.changes.sentences()),
+                delays=tuple(self._delays.sentences()),
+                seconds=round(seconds, 1),
+                error=str(self._board.error) if self._board.error is not None else "",
+                params=self._config.at(frame + 1) if hasattr(self, "_config") else {},
+                **parts,
+            )
+
+    def units(self) -> list[Unit]:
+        return [query.unit for query in self._units.values()]
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(self.status())
+
+    def _answer(self, request: dict) -> dict:
+        match request["do"]:
+            case "status":
+                return self.status().to_json()
+            case "set":
+                change = self.set(
+                    note=request.get("note", ""),
+                    key=request.get("key"),
+                    who=request.get("who"),
+                    **request["values"],
+                )
+                return {"frame": change.frame, "n": change.n}
+            case "stop":
+                self._ask_to_stop()
+                return {"stopping": True}
+            case other:
+                return {"error": f"no such request: {other!r}", "code": "", "exit": 2}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except OSError:
+        return ""
+
+
+def _delete_file(stream: str, sealed: Sealed) -> None:
+    if sealed.file:
+        Path(sealed.file).unlink(missing_ok=True)
+
+
+def _has_late_stage(graph: Graph, unit: Unit) -> bool:
+    """Spark's own event-time operators answer one frame later."""
+    return isinstance(graph.time, str) and any(graph.operator(name).kind == "stream" for name in unit.operators)
+
+
+def _late_stages(graph: Graph, units: Sequence[Unit], unit: Unit) -> int:
+    """Stages upstream of the unit that answer a frame late, on the longest way."""
+    makers = {stream: other for other in units for stream in other.outputs}
+    depths = [
+        _late_stages(graph, units, maker) + _has_late_stage(graph, maker)
+        for port in unit.inputs
+        if not port.feedback_frames and (maker := makers.get(port.stream)) is not None
+    ]
+    return max(depths, default=0)
+
+
+def _closing_frames(graph: Graph, units: Sequence[Unit]) -> int:
+    """The end frame, and one more for every late stage on the longest way to it."""
+    return 1 + max((_late_stages(graph, units, unit) + _has_late_stage(graph, unit) for unit in units), default=0)

@@ -1,0 +1,102 @@
+"""What a run says of itself: one typed snapshot, for progress, `status` and `--json`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from holdfast.engine.board import Board
+
+__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    name: str
+    sealed: int
+    rows: int
+    late: int
+    waiting: int  # frames sealed and not yet taken by the slowest consumer
+    waiting_bytes: int
+    bytes_bound: int
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStatus:
+    name: str
+    state: str  # RUNNING | WAITING | HELD | DONE | DEAD
+    processed: int
+    ms_per_frame: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    name: str
+    stream: str
+    written: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Status:
+    process: str
+    state: str  # activating | running | stopping | stopped | finished | failed
+    frame: int  # the lowest frame that every sink has, or every unit where there is no sink
+    frames_per_s: float
+    sources: tuple[SourceStatus, ...] = ()
+    units: tuple[UnitStatus, ...] = ()
+    sinks: tuple[SinkStatus, ...] = ()
+    notes: tuple[str, ...] = ()
+    delays: tuple[str, ...] = ()
+    seconds: float = 0.0
+    error: str = ""
+    frame_last: int | None = None
+    time_us: int | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
+    """The board's part of a Status. Called under the board's lock."""
+    sources, units, sinks = [], [], []
+    for queue in board.streams.values():
+        if not queue.from_source:
+            continue
+        floor = min(queue.acked.values(), default=queue.sealed)
+        sources.append(
+            SourceStatus(
+                queue.name,
+                queue.sealed,
+                queue.rows,
+                queue.late,
+                max(0, queue.sealed - floor - 2),
+                queue.waiting_bytes(),
+                queue.bytes_bound,
+                queue.ended is not None,
+            )
+        )
+    last = board.last_frame
+    for unit in board.units.values():
+        if last is not None and unit.processed >= last:
+            state = "DONE"
+        elif unit.permitted > unit.processed:
+            state = "RUNNING"
+        else:
+            state = "HELD" if unit.held.startswith("held") else "WAITING"
+        units.append(UnitStatus(unit.name, state, unit.processed, round(unit.ms_mean, 1), unit.held))
+    for name, (stream, written) in board.sinks.items():
+        sinks.append(SinkStatus(name, stream, written, sink_rows.get(name, 0)))
+    done = [sink.written for sink in sinks] or [unit.processed for unit in units]
+    frame = min(done, default=0)
+    return {
+        "sources": tuple(sources),
+        "units": tuple(units),
+        "sinks": tuple(sinks),
+        "frame": frame,
+        "frame_last": last,
+        "time_us": board.clock.boundary_us(frame) if board.clock is not None and frame > 0 else None,
+    }

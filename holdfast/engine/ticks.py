@@ -1,0 +1,82 @@
+"""The one streaming source of a unit: the frames it may take, as its host permits them.
+
+It decides nothing. The host writes what is permitted into `permit.json` (whole
+file, by rename); this source hands out the numbers above the last offset. The
+offset names every input frame used (stream, n, kind, epoch, checksum), so
+Spark's offset log holds the decision and a replay takes the same frames.
+
+Runs in the Python process Spark keeps per query on the driver's side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+__all__ = ["FrameTicks", "publish_permits"]
+
+# Spark asks again after every empty answer; 50 ms keeps that to twenty calls a second.
+_WAIT_S = 0.05
+# A stat of a small file takes a few microseconds: a thousand a second are noise.
+_POLL_S = 0.001
+
+
+def publish_permits(path: Path, permits: list[dict]) -> None:
+    """Make these frames available to the unit's query: [{"n": 12, "inputs": [[stream, n, kind, epoch, checksum]]}]."""
+    whole = path.with_suffix(".tmp")
+    whole.write_text(json.dumps(permits, separators=(",", ":")))
+    os.replace(whole, path)
+
+
+class FrameTicks(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "holdfast-frames"
+
+    def schema(self) -> str:
+        return "n long"
+
+    def simpleStreamReader(self, schema) -> SimpleDataSourceStreamReader:
+        return _Ticks(Path(self.options["permits"]), int(self.options["after"]))
+
+
+class _Ticks(SimpleDataSourceStreamReader):
+    def __init__(self, path: Path, after: int) -> None:
+        self._path, self._after = path, after
+        self._stamp, self._permits = None, []
+
+    def initialOffset(self) -> dict:
+        return {"n": self._after, "inputs": []}
+
+    def read(self, start: dict) -> tuple[Iterator[tuple], dict]:
+        deadline = time.monotonic() + _WAIT_S
+        while True:
+            fresh = [permit for permit in self._known() if permit["n"] > start["n"]]
+            if fresh:
+                end = {"n": fresh[-1]["n"], "inputs": [row for permit in fresh for row in permit["inputs"]]}
+                return iter([(permit["n"],) for permit in fresh]), end
+            if time.monotonic() >= deadline:
+                return iter(()), start
+            time.sleep(_POLL_S)
+
+    def readBetweenOffsets(self, start: dict, end: dict) -> Iterator[tuple]:
+        return iter([(n,) for n in range(start["n"] + 1, end["n"] + 1)])
+
+    def commit(self, end: dict) -> None:
+        """Lags a batch and never comes on stop: no signal for us."""
+
+    def _known(self) -> list[dict]:
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            return []
+        stamp = (stat.st_ino, stat.st_mtime_ns)
+        if stamp != self._stamp:
+            self._permits = json.loads(self._path.read_text())
+            self._stamp = stamp
+        return self._permits

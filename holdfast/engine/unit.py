@@ -1,0 +1,399 @@
+"""A unit in operation: one Structured Streaming query, one frame after the other.
+
+Order of a frame: Spark logs the offset that names the inputs -> one action loads,
+transforms and writes the outputs to staging -> they are renamed into the queue
+(sealed) -> the commit record with the new state goes into the unit's journal ->
+the function returns and Spark writes commits/N (processed).
+
+A frame that was sealed before is not sealed again: the new content must have the
+old checksum, or the run stops. A unit without Spark state takes a new Spark
+checkpoint at each activation, since its journal says where it is; a unit with
+Spark state forks its checkpoint by hard links under a new query id. So nothing an
+orphan of an older run writes is ever read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.board import Board, Permit, Sealed
+from holdfast.engine.checkpoint import fork_checkpoint
+from holdfast.engine.config import Config
+from holdfast.engine.keyed import NotesFolder
+from holdfast.engine.plan import FramePlan, StreamPlan, port_key
+from holdfast.engine.ticks import publish_permits
+from holdfast.engine.watch import DelayWatch
+from holdfast.engine.worker import FRAME_PROPERTY
+from holdfast.errors import FrameDiffers
+from holdfast.faults.points import armed, reach
+from holdfast.frames.content import canonical, checksum
+from holdfast.frames.files import frame_name, publish, read_frame, write_frame
+from holdfast.frames.identity import Kind
+from holdfast.graph.model import Graph
+from holdfast.graph.schemas import Schema
+from holdfast.graph.units import Unit
+from holdfast.records.journal import Journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["UnitQuery"]
+
+# From this many rows on, a frame is read in chunks and shuffled; below, one task is quicker.
+_WIDE_ROWS = 50_000
+# State runs referenced by the newest commit records stay, so that a lost last entry can be redone.
+_RECORDS_KEPT = 3
+
+
+@dataclass
+class _Built:
+    values: dict[str, Any]
+    df: DataFrame
+    eager: bool  # the user's function ran a job while it was planned: its plan holds data of one frame
+
+
+class UnitQuery:
+    def __init__(
+        self,
+        *,
+        unit: Unit,
+        graph: Graph,
+        schemas: dict[str, Schema],
+        folder: Path,
+        stream_folders: dict[str, Path],
+        staging: Path,
+        epoch: int,
+        board: Board,
+        config: Config,
+        may_be_wide: bool,
+        begun: int,
+        delays: DelayWatch,
+    ) -> None:
+        self.unit, self._graph, self._schemas = unit, graph, schemas
+        self._folder, self._streams, self._staging = folder, stream_folders, staging
+        self._epoch, self._board, self._config = epoch, board, config
+        self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
+        self.error: BaseException | None = None
+        self.late_rows = 0
+        self._permit_file = folder / "permit.json"
+        self._permit_journal = Journal(folder, "permits", keep=512)
+        self._commits = Journal(folder, "commits", keep=512)
+        self._permits: dict[int, Permit] = {}
+        self._built: dict[bool, _Built] = {}
+        self._stateful = [
+            name for name in unit.operators if graph.operator(name).kind in ("keyed", "aggregate", "join")
+        ]
+        self.uses_spark_state = any(graph.operator(name).kind == "stream" for name in unit.operators)
+        self._notes = {name: NotesFolder(folder / "notes" / name, graph.partitions) for name in self._stateful}
+        self._state: dict[str, dict] = {name: {} for name in self._stateful}
+        self._recent: deque[tuple[int, frozenset[str]]] = deque()
+        self.query: StreamingQuery | None = None
+        self._spark: SparkSession | None = None
+        self._at = 0  # last frame this query has worked on
+        self.committed = 0
+
+    # ---- activation ----
+
+    def recover(self) -> int:
+        """Read the journal: the last frame that is wholly done."""
+        tail = self._commits.tail(_RECORDS_KEPT)
+        for record in tail:
+            self._remember(record["n"], record["state"])
+        if tail:
+            self.committed = tail[-1]["n"]
+            self._state = {name: tail[-1]["state"].get(name, {}) for name in self._stateful}
+        self.committed = max(self.committed, self.begun)
+        self._at = self.committed
+        for name in self._stateful:
+            self._notes[name].clear()
+            keep = set().union(*(files for _, files in self._recent)) if self._recent else set()
+            for stray in self._runs_folder(name).glob("*"):
+                if stray.name not in keep:
+                    stray.unlink(missing_ok=True)
+        return self.committed
+
+    @staticmethod
+    def last_commit(folder: Path) -> int | None:
+        record = Journal(folder, "commits").last()
+        return None if record is None else record["n"]
+
+    @property
+    def resume_at(self) -> int:
+        """The first frame this unit may have to take again after a restart."""
+        return self.committed if self.uses_spark_state and self.committed > self.begun else self.committed + 1
+
+    def start(self, spark: SparkSession) -> None:
+        from holdfast.engine.ticks import FrameTicks
+
+        self._spark = spark
+        spark.dataSource.register(FrameTicks)
+        checkpoint_root = self._folder / "spark"
+        spark_checkpoint_dir = checkpoint_root / str(self._epoch)
+        if self.uses_spark_state:
+            self._at = max(self.begun, fork_checkpoint(checkpoint_root, self._epoch, self.committed, self.begun))
+        publish_permits(self._permit_file, [])
+        ticks = (
+            spark.readStream.format("holdfast-frames")
+            .option("permits", str(self._permit_file))
+            .option("after", str(self._at))
+            .load()
+        )
+        self._spark_checkpoint_dir = spark_checkpoint_dir
+        if self.uses_spark_state:
+            self._stream_plan = StreamPlan(spark, self._graph, self.unit, self._schemas)
+            df = self._stream_plan.build(ticks, self._config.at(self._at + 1))
+            writer = df.writeStream.outputMode(self._stream_plan.mode)
+        else:
+            writer = ticks.writeStream
+            self._frame_plan = FramePlan(
+                spark,
+                self._graph,
+                self.unit,
+                self._schemas,
+                str(self._folder),
+                wide_chunks=self._graph.chunks or 2,
+            )
+        self.query = (
+            writer.queryName(f"{self._graph.name}.{self.unit.name}")
+            .option("checkpointLocation", str(spark_checkpoint_dir))
+            .foreachBatch(self._on_batch)
+            .start()
+        )
+        with self._board.changed:
+            state = self._board.units[self.unit.name]
+            state.permitted = state.processed = self._at
+
+    # ---- permits ----
+
+    def permit(self, permit: Permit) -> None:
+        """Write the decision down, then make it visible to the query. Called under the board's lock."""
+        self._permits[permit.n] = permit
+        self._permit_journal.append(
+            {"n": permit.n, "inputs": permit.named(), "boundary_us": permit.boundary_us, "epoch": self._epoch}
+        )
+        # The query takes one frame at a time, so only the next one is shown to it.
+        self._show_permits()
+
+    def _show_permits(self) -> None:
+        waiting = [permit for n, permit in sorted(self._permits.items()) if n > self._at]
+        publish_permits(self._permit_file, [{"n": p.n, "inputs": p.named()} for p in waiting[:1]])
+
+    # ---- one frame ----
+
+    def is_alive(self) -> bool:
+        try:
+            return bool(self.query.isActive)
+        except Exception:
+            return False  # the JVM does not answer
+
+    def stop(self) -> None:
+        if self.query is not None:
+            with contextlib.suppress(Exception):
+                self.query.stop()
+        self._permit_journal.close()
+        self._commits.close()
+
+    def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self._work(batch, batch_id)
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _work(self, batch: DataFrame, batch_id: int) -> None:
+        started = time.monotonic()
+        n = self._frame_of(batch_id)
+        if n > 1 and self._at == n - 1 and batch_id > 0:
+            reach("committed", n - 1, self.unit.name)
+        permit = self._permits[n]
+        self._delays.began(self.unit, n, started)
+        results = self._execute(batch, permit)
+        sealed = self._seal(permit, results)
+        reach("renamed", n, self.unit.name)
+        self._commit(permit, sealed)
+        reach("state committed", n, self.unit.name)
+        self._at = n
+        self._delays.done(self.unit, n, time.monotonic())
+        with self._board.changed:
+            self._permits.pop(n, None)
+            for stream, frame in sealed.items():
+                self._board.seal(stream, frame)
+            self._board.process(self.unit.name, n, (time.monotonic() - started) * 1000)
+            self._show_permits()
+        self._acknowledge(n)
+        if armed("sink written, not committed", n, self.unit.name):
+            self._await_sinks(n)
+            reach("sink written, not committed", n, self.unit.name)
+
+    def _frame_of(self, batch_id: int) -> int:
+        """Spark's offset log says which frame this batch is."""
+        text = (self._spark_checkpoint_dir / "offsets" / str(batch_id)).read_text()
+        return json.loads(text.splitlines()[-1])["n"]
+
+    def _execute(self, batch: DataFrame, permit: Permit) -> list:
+        self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(self._described(permit)))
+        if self.uses_spark_state:
+            return self._stream_plan.seal(batch).collect()
+        rows = sum(sealed.rows for _, sealed in permit.inputs if sealed is not None)
+        wide = self._may_be_wide and rows >= _WIDE_ROWS
+        return self._plan(permit.n, wide).collect()
+
+    def _plan(self, n: int, wide: bool) -> DataFrame:
+        values = self._config.at(n)
+        built = self._built.get(wide)
+        if built is None or built.values != values or built.eager:
+            group = f"holdfast-plan-{self.unit.name}-{n}"
+            context = self._spark.sparkContext
+            context.setLocalProperty("spark.jobGroup.id", group)
+            df = self._frame_plan.build(values, wide=wide)
+            eager = bool(context.statusTracker().getJobIdsForGroup(group))
+            context.setLocalProperty("spark.jobGroup.id", None)
+            built = self._built[wide] = _Built(values, df, eager)
+        # A physical plan keeps its shuffle files; every frame needs one of its own.
+        return built.df.select("*")
+
+    def _described(self, permit: Permit) -> dict:
+        ports = {}
+        for port, sealed in permit.inputs:
+            key = port_key(port.stream, port.feedback_frames)
+            if sealed is None or (not sealed.references and not sealed.file):
+                ports[key] = {"file": ""}
+            elif sealed.file:
+                ports[key] = {"file": sealed.file}
+            else:
+                ports[key] = {"references": [reference.to_json() for reference in sealed.references]}
+        return {
+            "n": permit.n,
+            "boundary_us": permit.boundary_us,
+            "since_us": permit.since_us,
+            "epoch": self._epoch,
+            "staging": str(self._staging),
+            "ports": ports,
+            "params": self._config.at(permit.n),
+            "state": self._state,
+        }
+
+    def _seal(self, permit: Permit, results: list) -> dict[str, Sealed]:
+        """Rename what was written to staging; a frame that exists already must be the same."""
+        found = {row["out"]: row for row in results}
+        reach("sealed, not renamed", permit.n, self.unit.name)
+        sealed = {}
+        for out, stream in enumerate(self.unit.outputs):
+            row = found.get(out)
+            path, rows, size, total = (
+                (Path(row["file"]), row["rows"], row["bytes"], row["checksum"])
+                if row is not None
+                else self._empty(stream, permit)
+            )
+            final = self._streams[stream] / frame_name(permit.n, Kind.STABLE)
+            if final.exists():
+                record, _ = read_frame(final)
+                if record.checksum != total:
+                    raise _differs(self._graph, stream, permit.n, record.checksum, total)
+                os.unlink(path)
+            else:
+                publish(path, final)
+            sealed[stream] = Sealed(
+                permit.n, permit.boundary_us, rows, size, total, self._epoch, Kind.STABLE, str(final)
+            )
+        return sealed
+
+    def _empty(self, stream: str, permit: Permit) -> tuple[Path, int, int, str]:
+        """Spark may plan an empty result as no task at all; the number is sealed all the same."""
+        schema = self._schemas[stream]
+        table = canonical(schema.arrow.empty_table(), schema, None)
+        total = checksum(table, n=permit.n, boundary_us=permit.boundary_us, kind=Kind.STABLE)
+        path = write_frame(
+            self._staging,
+            table,
+            stream=stream,
+            n=permit.n,
+            kind=Kind.STABLE,
+            epoch=self._epoch,
+            boundary_us=permit.boundary_us,
+            checksum=total,
+        )
+        return path, 0, path.stat().st_size, total
+
+    def _commit(self, permit: Permit, sealed: dict[str, Sealed]) -> None:
+        n = permit.n
+        state = {}
+        counts: dict[str, int] = {}
+        for name in self._stateful:
+            state[name], counted = self._notes[name].collect(n, self._state[name])
+            counts.update({f"{name}.{what}": count for what, count in counted.items()})
+            self.late_rows += counted.get("late_rows", 0)
+        if n <= self.committed:
+            return  # done before; only Spark's own state had to be brought up to here
+        self._state = state
+        self._commits.append(
+            {
+                "n": n,
+                "epoch": self._epoch,
+                "boundary_us": permit.boundary_us,
+                "inputs": permit.named(),
+                "outputs": {
+                    stream: {"rows": each.rows, "bytes": each.bytes, "checksum": each.checksum}
+                    for stream, each in sealed.items()
+                },
+                "state": state,
+                "counts": counts,
+                "at": time.time(),
+            }
+        )
+        self.committed = n
+        self._remember(n, state)
+
+    def _remember(self, n: int, state: dict[str, dict]) -> None:
+        """Keep the runs of the newest records; remove files no kept record names."""
+        files = frozenset(run[0] for shards in state.values() for runs in shards.values() for run in runs)
+        self._recent.append((n, files))
+        while len(self._recent) > _RECORDS_KEPT:
+            _, old = self._recent.popleft()
+            for file in old - frozenset().union(*(kept for _, kept in self._recent)):
+                for name in self._stateful:
+                    (self._runs_folder(name) / file).unlink(missing_ok=True)
+
+    def _runs_folder(self, operator: str) -> Path:
+        path = self._folder / "runs" / operator
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _acknowledge(self, n: int) -> None:
+        """Two frames late: the last commit entry may be lost and its frame redone."""
+        for port in self.unit.inputs:
+            safe = n - 2 - port.feedback_frames
+            if safe > 0:
+                self._board.acknowledge(port.stream, self.unit.name, safe)
+
+    def _await_sinks(self, n: int) -> None:
+        with self._board.changed:
+            self._board.changed.wait_for(
+                lambda: self._board.error is not None
+                or all(
+                    written >= n
+                    for stream, written in self._board.sinks.values()
+                    if stream in self.unit.outputs
+                )
+            )
+
+
+def _differs(graph: Graph, stream: str, n: int, old: str, new: str) -> FrameDiffers:
+    return FrameDiffers(
+        "HF-F001",
+        "FrameDiffers",
+        f"frame {n} of stream {stream!r} was sealed again with other content.",
+        where=f"stream process {graph.name!r}, checksum {old[:16]} before, {new[:16]} now",
+        why="the same input gave another output: a clock, a random number, an order that is not pinned, "
+        "or other code or libraries than in the run that sealed it",
+        effect="the first content stands; nothing was overwritten; the run stops",
+        do="holdfast check finds most causes; after a deliberate change use --fresh OPERATOR",
+    )

@@ -1,0 +1,104 @@
+"""The named moments in the life of a frame at which a run can be broken on purpose.
+
+The engine calls `reach` at each. Unless a plan is armed (HOLDFAST_FAULTS, JSON:
+a list of {point, frame, victim[, unit]}), that is one comparison. A victim is
+killed with SIGKILL: the real thing, no clean-up, no exception.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+__all__ = ["POINTS", "armed", "reach"]
+
+POINTS = (
+    "sealed, not renamed",
+    "renamed",
+    "state committed",
+    "sink written, not committed",
+    "committed",
+)
+
+_plan: list[dict] | None = None
+
+
+def _faults() -> list[dict]:
+    global _plan
+    if _plan is None:
+        _plan = json.loads(os.environ.get("HOLDFAST_FAULTS", "[]"))
+    return _plan
+
+
+def armed(point: str, frame: int, unit: str) -> dict | None:
+    """The fault planned for this very moment, if any."""
+    for fault in _faults():
+        if (
+            fault["point"] == point
+            and fault["frame"] == frame
+            and fault.get("unit", unit) == unit
+        ):
+            return fault
+    return None
+
+
+def reach(point: str, frame: int, unit: str) -> None:
+    """Say that the run is at `point` of `frame`; strike if that was asked for."""
+    fault = armed(point, frame, unit) if _faults() else None
+    if fault is None or fault.get("done"):
+        return
+    fault["done"] = True
+    mark = fault.get("mark")  # a file that tells the test that the fault was carried out
+    if mark:
+        Path(mark).write_text(f"{point} {frame} {unit}")
+    for pid in victims(fault["victim"]):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def victims(kind: str) -> list[int]:
+    """Process ids below this one: 'driver' is this process, 'jvm' its Java, 'worker' Spark's Python workers."""
+    if kind == "driver":
+        return [os.getpid()]
+    below = _descendants(os.getpid())
+    if kind == "jvm":
+        return [pid for pid, command in below if "java" in command.split(" ")[0]]
+    if kind == "worker":
+        return _workers(below)
+    raise ValueError(f"no such victim: {kind!r}")
+
+
+def _workers(below: list[tuple[int, str]]) -> list[int]:
+    """The forked workers, not the daemon that forks them."""
+    daemons = {pid for pid, command in below if "daemon" in command and "python" in command}
+    parents = {pid: parent for pid, parent, _ in _table()}
+    return [pid for pid in daemons if parents.get(pid) in daemons]
+
+
+def _table() -> list[tuple[int, int, str]]:
+    rows = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text()
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        parent = int(stat.rsplit(")", 1)[1].split()[1])
+        rows.append((int(entry.name), parent, command))
+    return rows
+
+
+def _descendants(root: int) -> list[tuple[int, str]]:
+    table = _table()
+    found, frontier = [], {root}
+    while frontier:
+        below = [(pid, command) for pid, parent, command in table if parent in frontier]
+        found += below
+        frontier = {pid for pid, _ in below}
+    return found
