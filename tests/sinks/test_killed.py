@@ -1,0 +1,90 @@
+"""kill -9 in the middle of a write: the next run leaves every frame in the target once."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+import pytest
+
+from .killed_child import FRAMES, frames, open_sink
+
+ROOT = Path(__file__).parents[2]
+
+
+def child(kind, folder, point, frame, keyed):
+    command = [sys.executable, "-m", "tests.sinks.killed_child", kind, str(folder), point, str(frame), keyed]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def content(kind, folder):
+    if kind == "parquet":
+        files = sorted((folder / "out").glob("*.parquet"))
+        return [(file.name, pq.read_table(file).to_pylist()) for file in files]
+    module = {"sqlite": sqlite3, "duckdb": duckdb}[kind]
+    with closing(module.connect(str(folder / "out.db"))) as connection:
+        rows = connection.execute("select * from average order by _frame, zone, ts").fetchall()
+        ledger = connection.execute("select frame, kind, checksum, rows from _holdfast_ledger order by 1").fetchall()
+    return rows, ledger
+
+
+def undisturbed(kind, folder, keyed):
+    folder.mkdir()
+    with closing(open_sink(kind, folder, 1, keyed == "keyed")) as sink:
+        assert all(sink.write(frames()))
+    return content(kind, folder)
+
+
+def go_on(kind, folder, keyed, *, last):
+    """The next run sends all frames again; those before `last` are there, those after are not."""
+    with closing(open_sink(kind, folder, 2, keyed == "keyed")) as sink:
+        assert sink.last() == last
+        assert sink.write(frames()) == [n > last for n in range(1, FRAMES + 1)]
+        assert sink.last() == FRAMES
+    return content(kind, folder)
+
+
+POINTS = [
+    *((kind, "append", *point) for kind in ("sqlite", "duckdb") for point in
+      [("rows inserted", 6), ("ledger entered", 6), ("committed", 7)]),
+    ("sqlite", "keyed", "rows inserted", 6),
+    ("duckdb", "keyed", "ledger entered", 6),
+    ("parquet", "append", "before rename", 6),
+    ("parquet", "append", "renamed", 6),
+    ("parquet", "append", "before ledger line", 6),
+    ("parquet", "append", "after ledger line", 7),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "keyed", "point", "last"), POINTS)
+def test_a_kill_at_a_named_point_leaves_the_frame_whole_or_absent(tmp_path, kind, keyed, point, last):
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    process = child(kind, folder, point, 7, keyed)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert go_on(kind, folder, keyed, last=last) == undisturbed(kind, tmp_path / "twin", keyed)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "parquet"])
+def test_a_kill_at_any_moment_leaves_every_frame_once(tmp_path, kind):
+    """The parent chooses the moment: right after the child reported a frame, while it writes the next."""
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    process = child(kind, folder, "none", 0, "append")
+    reported = random.Random(kind).randrange(1, FRAMES)
+    for _ in range(reported):
+        process.stdout.readline()
+    process.kill()
+    process.communicate()
+    with closing(open_sink(kind, folder, 2, False)) as sink:
+        last = sink.last()
+    assert last >= reported
+    assert go_on(kind, folder, "append", last=last) == undisturbed(kind, tmp_path / "twin", "append")

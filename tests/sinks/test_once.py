@@ -1,0 +1,138 @@
+"""hf.once: the ledger row commits with the user's rows, or neither does."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import duckdb
+import pytest
+
+from holdfast.errors import FrameDiffers, SinkError, UsageError
+from holdfast.sinks.once import once
+
+
+class Database:
+    def __init__(self, module, path):
+        self.module, self.path = module, path
+
+    def connect(self, **options):
+        return closing(self.module.connect(str(self.path), **options))
+
+    def rows(self):
+        with self.connect() as connection:
+            return [x for (x,) in connection.execute("select x from sales order by x").fetchall()]
+
+
+@pytest.fixture(params=[sqlite3, duckdb], ids=["sqlite", "duckdb"])
+def database(request, tmp_path):
+    made = Database(request.param, tmp_path / "own.db")
+    with made.connect() as connection:
+        connection.execute("create table sales (x integer)")
+        connection.commit()
+    return made
+
+
+def add(connection, x):
+    connection.execute("insert into sales values (?)", [x])
+
+
+def test_a_frame_that_comes_again_is_not_fresh(database):
+    for _ in range(2):
+        with database.connect() as connection:
+            for frame in (0, 1, 2):  # Spark's batch_id begins at 0
+                with once(connection, frame) as fresh:
+                    if fresh:
+                        add(connection, frame)
+    assert database.rows() == [0, 1, 2]
+
+
+def test_an_error_takes_back_rows_and_ledger_row(database):
+    with database.connect() as connection:
+        with pytest.raises(ZeroDivisionError), once(connection, 1) as fresh:
+            add(connection, 1 / (not fresh))
+        with once(connection, 1) as fresh:
+            assert fresh
+            add(connection, 5)
+    assert database.rows() == [5]
+
+
+def test_an_open_transaction_stays_the_callers(database):
+    """Its earlier statements must not be committed behind its back."""
+    with database.connect() as connection:
+        connection.execute("begin")
+        add(connection, 1)
+        with once(connection, 1) as fresh:
+            assert fresh
+            add(connection, 2)
+        connection.rollback()
+        with once(connection, 1) as fresh:
+            assert fresh
+    assert database.rows() == []
+
+
+def test_without_with_the_commit_is_the_callers(database):
+    with database.connect() as connection:
+        assert once(connection, 1)
+        add(connection, 1)
+        connection.rollback()
+        assert once(connection, 1)
+        add(connection, 2)
+        connection.commit()
+        assert not once(connection, 1)
+        connection.rollback()
+    assert database.rows() == [2]
+
+
+def test_processes_and_sinks_have_frames_of_their_own(database):
+    with database.connect() as connection:
+        for process, sink in [("a", "x"), ("a", "y"), ("b", "x")]:
+            with once(connection, 1, process=process, sink=sink) as fresh:
+                assert fresh
+
+
+def test_other_content_is_refused_when_checksums_are_given(database):
+    with database.connect() as connection:
+        with once(connection, 1, checksum="a"):
+            pass
+        with once(connection, 1, checksum="a") as fresh:
+            assert not fresh
+        with once(connection, 1) as fresh:
+            assert not fresh
+        with pytest.raises(FrameDiffers), once(connection, 1, checksum="b"):
+            pass
+        with once(connection, 2) as fresh:  # the refused call left no transaction open
+            assert fresh
+
+
+def test_an_old_epoch_is_refused(database):
+    with database.connect() as connection:
+        with once(connection, 1, epoch=2):
+            pass
+        with pytest.raises(SinkError) as caught, once(connection, 2, epoch=1):
+            pass
+        assert caught.value.code == "HF-K003"
+
+
+@pytest.mark.parametrize("options", [{"isolation_level": None}, {"isolation_level": "DEFERRED"}])
+def test_sqlite_in_every_manner_of_transactions(tmp_path, options):
+    database = Database(sqlite3, tmp_path / "own.db")
+    with database.connect(**options) as connection:
+        connection.execute("create table sales (x integer)")
+        with once(connection, 1) as fresh:
+            add(connection, 1)
+        assert fresh and not connection.in_transaction
+    assert database.rows() == [1]
+
+
+@pytest.mark.parametrize("frame", [-1, True, "1", 1.0, None])
+def test_a_frame_is_a_whole_number(tmp_path, frame):
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection, pytest.raises(UsageError) as caught:
+        once(connection, frame)
+    assert caught.value.code == "HF-K012"
+
+
+def test_what_is_no_connection_is_refused():
+    with pytest.raises(UsageError) as caught:
+        once(object(), 1)
+    assert caught.value.code == "HF-K012"
