@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import Finding
 from holdfast.graph.declared import did_you_mean
-from holdfast.graph.model import Edge, Graph, Operator
+from holdfast.graph.model import FRAME_WORDS, Edge, Graph, Operator
 from holdfast.graph.options import Feedback
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ def _operator(draft: _Draft, off: set[str], declared: set[str], notes: list[Find
             edges.append(Edge(reads.stream, draft.name, port, reads.frames, reads.schema, line=draft.line))
         else:
             edges.append(Edge(reads, draft.name, port, line=draft.line))
+    # A parameter with a default of its own that nobody declared stays the function's affair.
+    own = draft.with_default | (FRAME_WORDS if draft.kind == "keyed" else frozenset())
     return Operator(
         draft.name,
         draft.kind,
         tuple(edges),
         draft.outputs,
-        # A parameter with a default of its own that nobody declared stays the function's affair.
-        tuple(name for name in draft.params if name in declared or name not in draft.with_default),
+        tuple(name for name in draft.params if name in declared or name not in own),
         draft.function,
         draft.options,
         line=draft.line,

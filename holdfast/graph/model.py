@@ -25,6 +25,7 @@ from holdfast.graph.schemas import Schema
 __all__ = [
     "ARRIVAL",
     "BUILT_IN",
+    "FRAME_WORDS",
     "STATEFUL",
     "STATELESS_BUILT_IN",
     "Arrival",
@@ -54,6 +55,8 @@ ARRIVAL = Arrival.ARRIVAL
 STATEFUL = frozenset({"stream", "keyed", "aggregate", "join"})
 STATELESS_BUILT_IN = frozenset({"filter", "map", "union", "split"})
 BUILT_IN = STATELESS_BUILT_IN | {"aggregate", "join"}
+# A keyed function may ask for these of the frame by keyword; they are no parameters.
+FRAME_WORDS = frozenset({"boundary", "since", "frame"})
 
 
 @dataclass(frozen=True, slots=True)

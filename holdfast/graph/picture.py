@@ -1,0 +1,366 @@
+"""The graph as a picture: layered SVG, sources left, sinks right, feedback dashed.
+
+Columns are blocks: a source, a unit (its operators in columns of their own), a sink.
+An edge that skips a column gets a free lane in it, so no line runs through a box.
+Feedback runs below everything, dashed, and says how many frames it goes back.
+
+Pure: a graph and its units in, text out; the same graph gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape
+
+from holdfast.graph.known import columns_of, show_columns
+from holdfast.graph.model import Graph, Operator
+from holdfast.graph.protections import none
+from holdfast.graph.units import Unit
+from holdfast.graph.wording import count, described, outside
+
+__all__ = ["as_svg"]
+
+_ROW, _GAP_X, _GAP_Y, _PAD, _MARGIN, _LANE = 15, 92, 26, 16, 28, 18
+_STYLE = """
+  svg { font-family: system-ui, 'Segoe UI', Helvetica, Arial, sans-serif; background: #fdfdfb }
+  .title { font-size: 19px; font-weight: 600; fill: #1f2a37 }
+  .sub, .why, .note { font-size: 11.5px; fill: #6b7280 }
+  .name { font-size: 13.5px; font-weight: 600; fill: #1f2a37 }
+  .unit { fill: #f1f5f9; stroke: #94a3b8; stroke-width: 1.2 }
+  .unitname { font-size: 11.5px; font-weight: 600; fill: #475569 }
+  .source { fill: #e0f2fe; stroke: #0284c7 } .sink { fill: #dcfce7; stroke: #16a34a }
+  .op { fill: #ffffff; stroke: #64748b } .state { fill: #fef3c7; stroke: #d97706 }
+  .edge { fill: none; stroke: #64748b; stroke-width: 1.5 }
+  .back { fill: none; stroke: #be123c; stroke-width: 1.5; stroke-dasharray: 6 4 }
+  .port { font-size: 10.5px; fill: #475569; paint-order: stroke; stroke: #fdfdfb; stroke-width: 3px }
+  .backport { font-size: 10.5px; fill: #be123c }
+  .promise { font-size: 11.5px; fill: #15803d; font-weight: 600 }
+"""
+
+
+@dataclass
+class _Box:
+    """A vertex with its lines of text; x, y are absolute once placed."""
+
+    name: str
+    lines: list[tuple[str, str]]  # (class, text)
+    style: str
+    title: str = ""
+    x: float = 0
+    y: float = 0
+
+    @property
+    def width(self) -> float:
+        return max(_text_width(text, kind) for kind, text in self.lines) + 24
+
+    @property
+    def height(self) -> float:
+        return len(self.lines) * _ROW + 16
+
+    @property
+    def middle(self) -> float:
+        return self.y + self.height / 2
+
+
+@dataclass
+class _Block:
+    """What takes a place in a column: a unit, a lone vertex, or a lane for an edge that passes."""
+
+    columns: list[list[_Box]]
+    unit: Unit | None = None
+    label: list[tuple[str, str]] = field(default_factory=list)
+    x: float = 0
+    y: float = 0
+
+    @property
+    def boxes(self) -> list[_Box]:
+        return [box for column in self.columns for box in column]
+
+    @property
+    def top(self) -> float:
+        return _PAD + 16 if self.unit else 0
+
+    @property
+    def width(self) -> float:
+        if not self.columns:
+            return 0
+        inner = sum(max(box.width for box in column) for column in self.columns) + _GAP_X * (len(self.columns) - 1)
+        words = max((_text_width(text, kind) for kind, text in self.label), default=0)
+        return max(inner, words) + (2 * _PAD if self.unit else 0)
+
+    @property
+    def height(self) -> float:
+        if not self.columns:
+            return _LANE
+        tall = max(sum(b.height for b in column) + _GAP_Y * (len(column) - 1) for column in self.columns)
+        return tall + (self.top + _PAD + _ROW * (len(self.label) - 1) if self.unit else 0)
+
+    def place(self, x: float, y: float) -> None:
+        self.x, self.y = x, y
+        at = x + (_PAD if self.unit else 0)
+        inner = self.height - (self.top + _PAD + _ROW * (len(self.label) - 1) if self.unit else 0)
+        for column in self.columns:
+            down = y + self.top + (inner - sum(b.height for b in column) - _GAP_Y * (len(column) - 1)) / 2
+            wide = max(box.width for box in column)
+            for box in column:
+                box.x, box.y = at + (wide - box.width) / 2, down
+                down += box.height + _GAP_Y
+            at += wide + _GAP_X
+
+
+def as_svg(graph: Graph, units: tuple[Unit, ...]) -> str:
+    picture = _Picture(graph, units)
+    picture.arrange()
+    return picture.draw()
+
+
+class _Picture:
+    def __init__(self, graph: Graph, units: tuple[Unit, ...]) -> None:
+        self._graph = graph
+        self._blocks: dict[str, _Block] = {}
+        for source in graph.sources:
+            schema = source.schema.ddl if source.schema else ""
+            lines = [("name", source.name), *_wrapped(outside(source.reader)), *_wrapped(schema)]
+            box = _Box(source.name, lines, "source", f"source {source.name}, {source.line}")
+            self._blocks[f"source {source.name}"] = _Block([[box]])
+        for unit in units:
+            self._blocks[f"unit {unit.name}"] = self._unit_block(unit)
+        for sink in graph.sinks:
+            lines = [("name", sink.name), *_wrapped(outside(sink.writer))]
+            lines += [("promise", f"✓ {promise}") for promise in sink.promises]
+            box = _Box(f"sink {sink.name}", lines, "sink", f"sink {sink.name}, {sink.line}")
+            self._blocks[f"sink {sink.name}"] = _Block([[box]])
+        self._home = {box.name: key for key, block in self._blocks.items() for box in block.boxes}
+        self._boxes = {box.name: box for block in self._blocks.values() for box in block.boxes}
+        self._lanes: dict[tuple[str, str], list[_Block]] = {}
+        self._width = self._height = 0.0
+
+    def _unit_block(self, unit: Unit) -> _Block:
+        depth: dict[str, int] = {}
+        columns: list[list[_Box]] = []
+        for name in unit.operators:
+            operator = self._graph.operator(name)
+            before = [
+                depth[producer.name]
+                for edge in operator.inputs
+                if not edge.is_feedback
+                and isinstance(producer := self._graph.producer_of(edge.stream), Operator)
+                and producer.name in depth
+            ]
+            depth[name] = max(before, default=-1) + 1
+            while len(columns) <= depth[name]:
+                columns.append([])
+            columns[depth[name]].append(self._operator_box(operator))
+        label = [("unitname", f"unit {unit.name}" + (f" · {unit.protect}" if unit.protect != none else ""))]
+        label += _wrapped(unit.why, 46, "why")
+        return _Block(columns, unit, label)
+
+    def _operator_box(self, operator: Operator) -> _Box:
+        kind = operator.kind if operator.kind not in ("frame", "stream") else f"over the {operator.kind}"
+        lines = [("name", operator.name), ("sub", kind), *_wrapped(described(operator))]
+        title = [f"{operator.kind} operator {operator.name}, {operator.line}"]
+        for stream in operator.outputs:
+            columns = columns_of(self._graph, stream)
+            title.append(f"{stream}: {show_columns(columns) if columns else 'columns known after check'}")
+        return _Box(operator.name, lines, "state" if operator.is_stateful else "op", "\n".join(title))
+
+    # -- places ------------------------------------------------------------------
+
+    def _links(self) -> list[tuple[str, str]]:
+        """(from box, to box) of every ordinary edge, to sinks too."""
+        found = []
+        for edge in self._graph.edges():
+            producer = self._graph.producer_of(edge.stream)
+            if producer is not None and not edge.is_feedback:
+                found.append((producer.name, edge.consumer))
+        for sink in self._graph.sinks:
+            producer = self._graph.producer_of(sink.stream)
+            if producer is not None:
+                found.append((producer.name, f"sink {sink.name}"))
+        return list(dict.fromkeys(found))
+
+    def arrange(self) -> None:
+        links = self._links()
+        between = {(self._home[a], self._home[b]) for a, b in links if self._home[a] != self._home[b]}
+        layer = {key: 0 for key in self._blocks}
+        for _ in self._blocks:  # longest path; the units have no cycle, so it settles
+            for a, b in sorted(between):
+                layer[b] = max(layer[b], layer[a] + 1)
+        last = max((n for key, n in layer.items() if not key.startswith("sink ")), default=0) + 1
+        layer |= {key: last for key in self._blocks if key.startswith("sink ")}
+        for key in self._blocks:  # a source stands just before its first reader
+            readers = [layer[b] for a, b in between if a == key]
+            if key.startswith("source ") and readers:
+                layer[key] = min(readers) - 1
+        columns: list[list[_Block]] = [[] for _ in range(last + 1)]
+        for key, block in self._blocks.items():
+            columns[layer[key]].append(block)
+        near: dict[int, list[_Block]] = {id(block): [] for block in self._blocks.values()}
+        for a, b in links:
+            one, two = self._home[a], self._home[b]
+            if one == two:
+                continue
+            chain = [self._blocks[one]]
+            for at in range(layer[one] + 1, layer[two]):
+                lane = _Block([])
+                near[id(lane)] = []
+                columns[at].append(lane)
+                chain.append(lane)
+            self._lanes[a, b] = chain[1:]
+            chain.append(self._blocks[two])
+            for x, y in zip(chain, chain[1:], strict=False):
+                near[id(x)].append(y)
+                near[id(y)].append(x)
+        self._place(columns, near)
+
+    def _place(self, columns: list[list[_Block]], near: dict[int, list[_Block]]) -> None:
+        self._stack(columns)
+        for sweep in range(4):  # neighbours pull a block up or down; four sweeps settle small graphs
+            for column in columns if sweep % 2 == 0 else reversed(columns):
+                column.sort(key=lambda block: _pull(block, near[id(block)]))
+            self._stack(columns)
+
+    def _stack(self, columns: list[list[_Block]]) -> None:
+        heights = [sum(b.height for b in column) + _GAP_Y * (len(column) - 1) for column in columns]
+        tall = max(heights, default=0)
+        x, top = float(_MARGIN), 84.0
+        for column, height in zip(columns, heights, strict=True):
+            wide = max((block.width for block in column), default=0)
+            y = top + (tall - height) / 2
+            for block in column:
+                block.place(x + (wide - block.width) / 2, y)
+                y += block.height + _GAP_Y
+            x += wide + _GAP_X
+        self._width, self._height = x - _GAP_X + _MARGIN, top + tall + _MARGIN
+
+    # -- ink ---------------------------------------------------------------------
+
+    def draw(self) -> str:
+        graph = self._graph
+        back = [edge for edge in graph.edges() if edge.is_feedback and graph.producer_of(edge.stream)]
+        floor = self._height
+        height = self._height + (34 * len(back) if back else 0)
+        legend = f"frames of {graph.frame_ms:,} ms" if graph.frame_ms % 1000 else f"frames of {graph.frame_ms // 1000} s"
+        legend += f" by {graph.time}" if isinstance(graph.time, str) else " by arrival" if graph.time else ""
+        legend += f" · {count(len(graph.operators), 'operator')} in {count(self._unit_count(), 'unit')}"
+        width = max(self._width, _text_width(legend, "sub") + 2 * _MARGIN)
+        ink = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
+            f'width="{width:.0f}" height="{height:.0f}" role="img">',
+            f"<title>stream process {escape(graph.name)}</title>",
+            f"<style>{_STYLE}</style>",
+            '<defs><marker id="tip" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="8" markerHeight="8" '
+            'orient="auto"><path d="M0,0.6 L8,4 L0,7.4 z" fill="#64748b"/></marker>'
+            '<marker id="backtip" viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="8" markerHeight="8" '
+            'orient="auto"><path d="M0,0.6 L8,4 L0,7.4 z" fill="#be123c"/></marker></defs>',
+            f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fdfdfb"/>',
+            _text(_MARGIN, 36, "title", graph.name),
+            _text(_MARGIN, 56, "sub", legend),
+        ]
+        ink += [line for block in self._blocks.values() if block.unit for line in _unit_ink(block)]
+        ink += [line for a, b in self._links() for line in self._edge_ink(a, b)]
+        ink += [line for i, edge in enumerate(back) for line in self._back_ink(edge, floor + 34 * i)]
+        ink += [line for box in self._boxes.values() for line in _box_ink(box)]
+        return "\n".join([*ink, "</svg>"]) + "\n"
+
+    def _unit_count(self) -> int:
+        return sum(block.unit is not None for block in self._blocks.values())
+
+    def _edge_ink(self, a: str, b: str) -> list[str]:
+        start, end = self._boxes[a], self._boxes[b]
+        y1, y2 = self._slot(start, b, leaving=True), self._slot(end, a, leaving=False)
+        points = [(start.x + start.width, y1)]
+        for lane in self._lanes.get((a, b), []):
+            points.append((lane.x, lane.y + _LANE / 2))
+        points.append((end.x, y2))
+        path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
+        for (x1, from_y), (x2, to_y) in zip(points, points[1:], strict=False):
+            bend = max(24.0, (x2 - x1) / 2)
+            path += f" C{x1 + bend:.1f},{from_y:.1f} {x2 - bend:.1f},{to_y:.1f} {x2:.1f},{to_y:.1f}"
+        ink = [f'<path class="edge" d="{path}" marker-end="url(#tip)"/>']
+        labels = [
+            edge.stream if edge.port in (edge.stream, "of") or edge.port[2:].isdigit() else f"{edge.stream} as {edge.port}"
+            for edge in self._graph.edges()
+            if edge.consumer == b and not edge.is_feedback and getattr(self._graph.producer_of(edge.stream), "name", "") == a
+        ]
+        shown = [label for label in labels if label != a]
+        if shown:
+            ink.append(_text(end.x - 10, y2 - 6, "port", ", ".join(shown), anchor="end"))
+        return ink
+
+    def _slot(self, box: _Box, other: str, *, leaving: bool) -> float:
+        """Where on a side an edge sits: spread out in the order of the other ends."""
+        links = self._links()
+        ends = [b for a, b in links if a == box.name] if leaving else [a for a, b in links if b == box.name]
+        ends.sort(key=lambda name: (self._boxes[name].middle, self._boxes[name].x))
+        at = ends.index(other)
+        return box.y + box.height * (at + 1) / (len(ends) + 1)
+
+    def _back_ink(self, edge: object, floor: float) -> list[str]:
+        start, end = self._boxes[self._graph.producer_of(edge.stream).name], self._boxes[edge.consumer]
+        x1, x2 = start.x + start.width * 0.6, end.x + end.width * 0.4
+        y1, y2 = start.y + start.height, end.y + end.height
+        r = 12.0
+        path = (
+            f"M{x1:.1f},{y1:.1f} V{floor - r:.1f} Q{x1:.1f},{floor:.1f} {x1 - r:.1f},{floor:.1f} "
+            f"H{x2 + r:.1f} Q{x2:.1f},{floor:.1f} {x2:.1f},{floor - r:.1f} V{y2:.1f}"
+        )
+        words = f"{edge.stream} as {edge.port}, {count(edge.feedback_frames, 'frame')} back"
+        return [
+            f'<path class="back" d="{path}" marker-end="url(#backtip)"/>',
+            _text((x1 + x2) / 2, floor + 15, "backport", words, anchor="middle"),
+        ]
+
+
+def _pull(block: _Block, near: list[_Block]) -> float:
+    if not near:
+        return block.y
+    return sum(other.y + other.height / 2 for other in near) / len(near)
+
+
+def _unit_ink(block: _Block) -> list[str]:
+    ink = [
+        f'<rect class="unit" x="{block.x:.1f}" y="{block.y:.1f}" width="{block.width:.1f}" '
+        f'height="{block.height:.1f}" rx="10"/>'
+    ]
+    (kind, head), *why = block.label
+    ink.append(_text(block.x + _PAD, block.y + 20, kind, head))
+    base = block.y + block.height - 10 - _ROW * (len(why) - 1)
+    ink += [_text(block.x + _PAD, base + _ROW * i, each, text) for i, (each, text) in enumerate(why)]
+    return ink
+
+
+def _box_ink(box: _Box) -> list[str]:
+    radius = 6 if box.style in ("op", "state") else box.height / 2 if len(box.lines) < 3 else 18
+    ink = [
+        "<g>",
+        f"<title>{escape(box.title)}</title>",
+        f'<rect class="{box.style}" x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" '
+        f'height="{box.height:.1f}" rx="{radius:g}" stroke-width="1.4"/>',
+    ]
+    for i, (kind, text) in enumerate(box.lines):
+        ink.append(_text(box.x + 12, box.y + 20 + _ROW * i, kind, text))
+    return [*ink, "</g>"]
+
+
+def _text(x: float, y: float, kind: str, text: str, anchor: str = "") -> str:
+    where = f' text-anchor="{anchor}"' if anchor else ""
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}"{where}>{escape(text)}</text>'
+
+
+def _text_width(text: str, kind: str) -> float:
+    # Averages of Helvetica at the sizes of the style sheet, a little generous.
+    return len(text) * {"title": 11.0, "name": 8.0, "promise": 6.6, "unitname": 6.6}.get(kind, 6.0)
+
+
+def _wrapped(text: str, width: int = 34, kind: str = "sub") -> list[tuple[str, str]]:
+    """At most four lines, broken at spaces."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    if len(lines) > 4:
+        lines = [*lines[:3], lines[3][: width - 2] + " …"]
+    return [(kind, line) for line in lines]
