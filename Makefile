@@ -1,0 +1,52 @@
+# Needs: Debian's python3.11, python3.11-venv and make. Java comes from PyPI.
+#   make setup   an environment in .venv with the pinned versions
+#   make demo    two stream processes on recorded files
+#   make test    all tests, the fast ones first
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+VENV := .venv
+PY := $(VENV)/bin/python
+PYTEST_ARGS ?=
+
+# The first one that runs, is new enough and can make environments. A name on PATH
+# proves nothing: version managers put names there that do not start.
+PYTHON ?= $(shell for name in python3.11 python3; do \
+	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { command -v $$name; break; }; done)
+
+.PHONY: help setup test demo jar clean
+
+help:
+	@sed -n '2,4s/^# *//p' Makefile
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv: apt install python3.11 python3.11-venv" >&2; exit 2; }
+	@echo "environment in $(VENV), pinned versions ..."
+	@"$(PYTHON)" -m venv $(VENV)
+	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements.lock
+	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Stops at the first group that fails: what is cheap to know is known first.
+test: setup
+	$(PY) -m pytest $(PYTEST_ARGS) tests --ignore=tests/spark --ignore=tests/live
+	$(if $(wildcard tests/spark/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/spark)
+	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live)
+
+demo: setup
+	$(VENV)/bin/holdfast doctor
+
+bench-%: setup
+	$(PY) -m bench.$*
+
+soak-%: setup
+	$(PY) -m bench.soak_$*
+
+# Only for who changes jvm/: the jar is committed. Needs a JDK.
+jar: setup
+	$(PY) jvm/build.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .hypothesis

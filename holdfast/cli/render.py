@@ -1,0 +1,179 @@
+"""How the shell shows things: findings, progress, status.
+
+Results go to standard output, progress to standard error. On a terminal the
+progress is a block that is drawn anew; elsewhere it is plain lines, one per
+change of phase and one every ten seconds, so that a log stays readable. Colour
+only on a terminal, and never with NO_COLOR (rich sees to both).
+
+Reads the typed objects of the engine through `to_json` only, so that what is
+shown and what `--json` prints cannot differ.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.errors import Finding
+
+__all__ = [
+    "Progress",
+    "as_json",
+    "console",
+    "counted",
+    "errors",
+    "is_degraded",
+    "print_finding",
+    "print_status",
+    "status_lines",
+    "summary",
+]
+
+# A log line every ten seconds is 8,640 a day: enough to see, few enough to keep.
+PLAIN_LINE_SECONDS = 10.0
+
+# Frames after a bounded input have this boundary (frames.identity.END_US): no time to show.
+END_OF_INPUT_US = 7_258_118_400_000_000
+_STYLES = {"DEAD": "bold red", "failed": "bold red", "HELD": "yellow", "finished": "green"}
+
+
+def console() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def errors() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def as_json(value: Any) -> str:
+    """One line of JSON for a machine; typed objects say how they look."""
+    return json.dumps(value, default=_plain, ensure_ascii=False, sort_keys=False)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        answer = value.to_json()
+        return json.loads(answer) if isinstance(answer, str) else answer
+    if isinstance(value, Finding):
+        return {name: getattr(value, name) for name in Finding.__dataclass_fields__}
+    return str(value)
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def print_finding(finding: Finding, to: Console) -> None:
+    text = Text(str(finding))
+    text.stylize("yellow" if finding.warning else "bold red", 0, len(finding.code))
+    to.print(text)
+
+
+def status_lines(status: Mapping[str, Any]) -> list[str]:
+    """A status, in its JSON form, as lines for people."""
+    head = f"{status['process']}  {status['state']:<10} frame {status['frame']:,}"
+    if status.get("frame_last"):
+        head += f" of {status['frame_last']:,}"
+    if status.get("time_us") is not None and status["time_us"] < END_OF_INPUT_US:
+        head += f" ({datetime.fromtimestamp(status['time_us'] / 1e6, UTC):%H:%M:%S}Z)"
+    lines = [f"{head}   {status['frames_per_s']:,.1f} frames/s"]
+    for source in status.get("sources", ()):
+        late = f"   late {source['late']:,}" if source["late"] else ""
+        waits = f"   {counted(source['waiting'], 'frame')} wait ({_megabytes(source)})" if source["waiting"] > 0 else ""
+        end = "   ended" if source["ended"] else ""
+        lines.append(f"  source {source['name']:<14} {source['sealed']:>8,} sealed   {counted(source['rows'], 'row')}{late}{waits}{end}")
+    for unit in status.get("units", ()):
+        why = f"   {unit['why']}" if unit["why"] else ""
+        lines.append(
+            f"  unit   {unit['name']:<14} {unit['processed']:>8,} done     {unit['ms_per_frame']:,.0f} ms/frame   {unit['state']}{why}"
+        )
+    for sink in status.get("sinks", ()):
+        lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}")
+    for name, value in status.get("params", {}).items():
+        per = "".join(f"; {key}: {other}" for key, other in value["per"].items())
+        lines.append(f"  param  {name:<14} {value['value']}{per}")
+    lines += [f"  late   {sentence}" for sentence in status.get("delays", ())]
+    if status.get("error"):
+        lines.append("  " + status["error"].replace("\n", "\n  "))
+    return lines
+
+
+def _megabytes(source: Mapping[str, Any]) -> str:
+    return f"{source['waiting_bytes'] / 1e6:,.1f} of {source['bytes_bound'] / 1e6:,.0f} MB"
+
+
+def is_degraded(status: Mapping[str, Any]) -> bool:
+    """Runs, but not as declared: a bound is broken, a unit is dead, an error is pending."""
+    dead = any(unit["state"] == "DEAD" for unit in status.get("units", ()))
+    return bool(dead or status.get("delays") or status.get("error"))
+
+
+def summary(status: Mapping[str, Any], again: str) -> str:
+    """The last line of a run."""
+    rows = ", ".join(f"{counted(sink['rows'], 'row')} to {sink['name']}" for sink in status.get("sinks", ()))
+    late = sum(source["late"] for source in status.get("sources", ()))
+    line = f"{status['process']}  {status['state']:<10} {counted(status['frame'], 'frame')}"
+    line += f", {rows}" if rows else ""
+    line += f", {counted(late, 'late row')}" if late else ""
+    line += f" in {status['seconds']:,.1f} s."
+    return line + (f"   go on: {again}" if status["state"] == "stopped" else "")
+
+
+def print_status(status: Mapping[str, Any], to: Console) -> None:
+    to.print(_painted(status_lines(status)))
+
+
+def _painted(lines: list[str]) -> Text:
+    text = Text("\n".join(lines))
+    for word, style in _STYLES.items():
+        text.highlight_words([word], style)
+    return text
+
+
+class Progress:
+    """Shows what a run reports. Used as a context manager around the run."""
+
+    def __init__(self, to: Console | None = None) -> None:
+        self._console = to or errors()
+        self._live: Live | None = None
+        self._phase = ""
+        self._shown_at = float("-inf")
+
+    def __enter__(self) -> Progress:
+        if self._console.is_terminal:
+            # What a console sink prints goes above the block, unless it goes into a pipe.
+            self._live = Live(console=self._console, refresh_per_second=4, redirect_stdout=sys.stdout.isatty())
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        with contextlib.suppress(OSError):
+            self._console.print(Text(line))
+
+    def __call__(self, status: Any) -> None:
+        """The engine's `on_progress`. A closed terminal must not end a run: OSError is dropped."""
+        fields = _plain(status)
+        lines = status_lines(fields)
+        if self._live is not None:
+            with contextlib.suppress(OSError):
+                self._live.update(_painted(lines))
+            return
+        phase, now = fields["state"], time.monotonic()
+        if phase != self._phase or now - self._shown_at >= PLAIN_LINE_SECONDS:
+            self._phase, self._shown_at = phase, now
+            self.say(lines[0])
