@@ -106,10 +106,11 @@ class Once:
             self._run("begin immediate")
             return True
         if self._driver == "duckdb":
-            try:
-                self._run("begin transaction")
-            except sys.modules["duckdb"].TransactionException:
-                return False  # it says so only when asked: one is open already
+            # It does not say whether a transaction is open, and a second "begin" would abort the
+            # first. Two statements have one number only inside a transaction.
+            if self._run("select txid_current()") == self._run("select txid_current()"):
+                return False
+            self._run("begin transaction")
             return True
         info = getattr(self._connection, "info", None)
         if hasattr(info, "transaction_status"):  # psycopg, psycopg2

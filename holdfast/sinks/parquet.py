@@ -171,7 +171,8 @@ class ParquetSink:
             whose = f"stream process {head['process']!r}, sink {head['sink']!r}"
             raise self._refused("TargetTaken", f"{whose} writes to it; their frame numbers would mix")
         if head["schema"] != self.context.schema.ddl:
-            raise self._refused("TableDoesNotFit", f"its files have {head['schema']}, the stream has {self.context.schema.ddl}")
+            why = f"its files have {head['schema']}, the stream has {self.context.schema.ddl}"
+            raise self._refused("TableDoesNotFit", why)
         for left in self._own.glob("*.tmp"):
             left.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ because SQLite has no NaN. Pure: no connection.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -78,6 +79,12 @@ def _plain(kind: pa.DataType) -> Callable[[object], object]:
     if pa.types.is_binary(kind):
         return lambda value: None if value is None else value.hex()
     if pa.types.is_floating(kind):
-        # JSON knows neither NaN nor infinity.
-        return lambda value: value if value is None or abs(value) < float("inf") else None if value != value else str(value)
+        return _plain_float
     return lambda value: value
+
+
+def _plain_float(value: float | None) -> float | str | None:
+    """JSON knows neither NaN nor infinity."""
+    if value is None or math.isnan(value):
+        return None
+    return str(value) if math.isinf(value) else value

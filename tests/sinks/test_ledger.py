@@ -32,7 +32,10 @@ def test_stable_replaces_tentative_once_and_nothing_replaces_stable(there, comes
     assert judge_frame(record, there and Entry(*there), last=9, where="") is expected
 
 
-@pytest.mark.parametrize(("there", "comes"), [((S, "a"), (S, "b")), ((T, "a"), (T, "b")), ((L, "a"), (S, "b")), ((S, "a"), (L, "b"))])
+@pytest.mark.parametrize(
+    ("there", "comes"),
+    [((S, "a"), (S, "b")), ((T, "a"), (T, "b")), ((L, "a"), (S, "b")), ((S, "a"), (L, "b"))],
+)
 def test_other_content_under_a_number_already_written_is_an_error(there, comes):
     """Accepted in silence, two runs would disagree about what was sent."""
     record, _ = make_frame(5, kind=comes[0], checksum=comes[1])

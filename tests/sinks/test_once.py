@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from holdfast.errors import FrameDiffers, SinkError, UsageError
@@ -136,3 +140,18 @@ def test_what_is_no_connection_is_refused():
     with pytest.raises(UsageError) as caught:
         once(object(), 1)
     assert caught.value.code == "HF-K012"
+
+
+def test_the_example_of_the_howto_runs(tmp_path, monkeypatch):
+    """docs/howto/once.md, the function as printed; the process around it is the engine's to test."""
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "once.md").read_text()
+    [function] = re.findall(r"```python\nimport sqlite3.*?(def store.*?)\n\n", text, re.DOTALL)
+    names = {"sqlite3": sqlite3, "hf": SimpleNamespace(once=once)}
+    exec(function, names)
+    database = Database(sqlite3, tmp_path / "sales.db")
+    with database.connect() as connection:
+        connection.execute("create table sales (x integer, y text)")
+    for frame in (1, 2, 1):
+        names["store"](pa.table({"x": [frame, 10 * frame], "y": ["a", "b"]}), frame)
+    assert database.rows() == [1, 2, 10, 20]

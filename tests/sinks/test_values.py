@@ -59,7 +59,7 @@ def test_duckdb_holds_every_type_as_itself(tmp_path, context):
     with closing(write.duckdb("a.db", "t").open(context(schema=schema, epoch=2))) as sink:
         assert sink.last() == 1  # the table it made fits on the second day, too
     with closing(duckdb.connect(str(tmp_path / "a.db"))) as connection:
-        actual = connection.execute("select * exclude (_frame, _i) from t order by _i").to_arrow_table()
+        actual = connection.sql("select * exclude (_frame, _i) from t order by _i").to_arrow_table()
     without_nan = [name for name in schema.names if name != "nested"]
     assert actual.select(without_nan).cast(pa.schema([schema.arrow.field(n) for n in without_nan])).to_pylist() == (
         make_table([ROW, (None,) * len(ROW)], schema).select(without_nan).to_pylist()
