@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 
-__all__ = ["check_fits", "fit"]
+__all__ = ["NOTHING_READ", "check_fits", "fit", "no_column"]
 
 NOTHING_READ = "no frame was made from this file; sealed frames and sinks are as they were"
 
@@ -29,7 +29,7 @@ def check_fits(found: pa.Schema, declared: Schema, path: str) -> None:
     for field in declared.arrow:
         at = found.get_all_field_indices(field.name)
         if len(at) != 1:
-            raise _no_column(field.name, list(found.names), path, twice=len(at) > 1)
+            raise no_column(field.name, list(found.names), path, twice=len(at) > 1)
         actual = found.field(at[0]).type
         if not _castable(actual, field.type):
             raise SourceError(
@@ -131,15 +131,15 @@ def _show(found: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in found)
 
 
-def _no_column(name: str, names: list[str], path: str, *, twice: bool) -> SourceError:
+def no_column(name: str, names: list[str], path: str, *, twice: bool = False) -> SourceError:
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean {near[0]!r}? " if near and not twice else ""
     return SourceError(
         "HF-S002",
         "ColumnMissing",
-        f"the file has {'more than one' if twice else 'no'} column {name!r}.",
+        f"there is {'more than one' if twice else 'no'} column {name!r}.",
         where=path,
-        why=f"its columns are {', '.join(names)}" if names else "it has no columns",
+        why=f"the columns are {', '.join(names)}" if names else "there are no columns at all",
         effect=NOTHING_READ,
-        do=f"{meant}the declared schema must name columns of the file",
+        do=f"{meant}the declared schema must name columns that are there",
     )

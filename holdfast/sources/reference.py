@@ -31,7 +31,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.fit import fit
 
-__all__ = ["Reference", "digest_of", "load", "stat_of"]
+__all__ = ["Range", "Reference", "check_unchanged", "digest_of", "load", "stat_of"]
 
 # Spark's Arrow path is flat from some tens of thousands of rows a batch on;
 # larger batches only delay the JVM, which works on one while we decode the next.
@@ -99,10 +99,9 @@ def load(
     now = check_unchanged(reference)
     if reference.format == "parquet":
         return _load_parquet(reference, now, schema, chunk, chunks)
-    ranges = _part(reference.ranges, chunk, chunks)
     if reference.format == "arrow":
-        return _load_arrow(reference, ranges, schema)
-    return _load_text(reference, ranges, schema)
+        return _load_arrow(reference, _part(reference.ranges, chunk, chunks), schema)
+    return _load_text(reference, schema, chunk, chunks)
 
 
 # -- identity of a file ------------------------------------------------------
@@ -215,9 +214,10 @@ def _load_arrow(
 
 
 def _load_text(
-    reference: Reference, ranges: list[Range], schema: Schema
+    reference: Reference, schema: Schema, chunk: int, chunks: int
 ) -> Iterator[pa.RecordBatch]:
     starts = np.array([block[0] for block in reference.blocks] + [reference.blocks[-1][1]])
+    ranges = _part(reference.ranges, chunk, chunks, snap_to=starts)
     for at, inside in _per_part(ranges, starts):
         first, end, byte, byte_end = reference.blocks[at]
         key = (reference.path, reference.digest, byte, schema)

@@ -168,7 +168,7 @@ def _parsed(
     if format == "json":
         return arrow_json.read_json(
             pa.BufferReader(block),
-            arrow_json.ReadOptions(use_threads=True, block_size=_step(block)),
+            arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
             arrow_json.ParseOptions(
                 explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
             ),
@@ -179,7 +179,7 @@ def _parsed(
         pa.BufferReader(block),
         arrow_csv.ReadOptions(
             column_names=list(options["columns"]),
-            block_size=len(block) + 1 if quoted else _step(block),
+            block_size=len(block) + 1,
         ),
         arrow_csv.ParseOptions(
             delimiter=options.get("delimiter", ","), quote_char=quote, newlines_in_values=quoted
@@ -192,11 +192,6 @@ def _parsed(
             quoted_strings_can_be_null=False,
         ),
     )
-
-
-def _step(block: bytes) -> int:
-    # One step per block unless a row could outgrow it: then all at once.
-    return len(block) + 1
 
 
 def _find_bad(block: bytes, format: str, options: dict, schema: Schema) -> int:
@@ -239,5 +234,5 @@ def _bad_row(path: str, byte: int, why: str) -> SourceError:
         where=f"{path}, line {line}",
         why=why,
         effect="its frame is not made; frames before it stand, no row was skipped",
-        do="correct the line, or declare the column as string and convert it in an operator",
+        do="correct the line and run again, or declare the column as string",
     )

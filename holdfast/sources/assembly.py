@@ -1,0 +1,277 @@
+"""Frames being put together: which rows of which files belong to each open frame.
+
+Elements come in order, cut into frame numbers by `frames.cut.Cutter`. A frame
+holds row ranges until it closes and then becomes a `SourceFrame`. What is kept
+for an open frame can be saved and taken up again, so a restart need not index
+what closed long ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from holdfast.errors import SourceError
+from holdfast.frames.clock import FrameClock
+from holdfast.frames.cut import NULL_US, Cut
+from holdfast.frames.identity import END_US, FIRST_N
+from holdfast.sources.index import IndexedFile
+from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
+from holdfast.sources.reference import Reference
+
+__all__ = ["Assembly", "earliest"]
+
+# Eleven days of seconds. A sensor whose clock jumps would otherwise make the
+# process work through empty frames for years.
+EMPTY_FRAMES_MAX = 1_000_000
+
+
+@dataclass(slots=True)
+class _Open:
+    parts: list[tuple[IndexedFile, np.ndarray]] = field(default_factory=list)
+    apart: list[tuple[IndexedFile, np.ndarray]] = field(default_factory=list)
+    # References from before a restart; they come before `parts`.
+    kept: list[Reference] = field(default_factory=list)
+    kept_apart: list[Reference] = field(default_factory=list)
+    kept_bytes: int = 0
+    late_rows: int = 0
+
+
+class Assembly:
+    def __init__(self, context: SourceContext, clock: FrameClock, first: int = FIRST_N) -> None:
+        self._context, self._clock = context, clock
+        self._open: dict[int, _Open] = {}
+        self.next = first  # the frame that is handed out next
+        self._failed: SourceError | None = None
+
+    def add(self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut) -> int:
+        """Rows [start, start + len) of `file`, as the cutter has placed them.
+
+        Returns the frame up to which all is closed. The cutter admits whatever
+        is late; what is declared for late elements is done here. An element that
+        stops the source stops it after the frames before it, however the input
+        was handed over: take them, then `check`.
+        """
+        if not len(times_us) or self._failed is not None:
+            return cut.closed
+        at, self._failed = self._first_failure(file, start, times_us, cut)
+        frames, late = cut.frames[:at], cut.late[:at]
+        keys = frames
+        if late.any():
+            for n, rows in zip(*np.unique(frames[late], return_counts=True), strict=True):
+                self._at(int(n)).late_rows += int(rows)
+            if self._context.late == "drop":
+                keys = np.where(late, 0, frames)
+            elif self._context.late == "quarantine":
+                keys = np.where(late, -frames, frames)
+        if len(keys):
+            for key, ranges in _runs(keys, start):
+                if key > 0:
+                    self._at(key).parts.append((file, ranges))
+                elif key < 0:
+                    self._at(-key).apart.append((file, ranges))
+        return cut.closed if self._failed is None else self._closed_before(at, cut)
+
+    def check(self) -> None:
+        """Raise what stopped the source, if anything did."""
+        if self._failed is not None:
+            raise self._failed
+
+    def add_whole(self, file: IndexedFile, n: int) -> None:
+        """All rows of a file as frame n."""
+        if file.rows:
+            self._at(n).parts.append((file, np.array([[0, file.rows]], dtype=np.int64)))
+
+    def take(self, closed: int) -> Iterator[SourceFrame]:
+        """The frames up to `closed`, gapless; a silent one is empty."""
+        while self.next <= closed:
+            n = self.next
+            self.next += 1
+            yield self._sealed(n, self._open.pop(n, None))
+
+    def saved(self) -> list[dict]:
+        """The open frames, as JSON."""
+        found = []
+        for n, state in sorted(self._open.items()):
+            references, size = _references(state.kept, state.kept_bytes, state.parts)
+            apart, _ = _references(state.kept_apart, 0, state.apart)
+            found.append(
+                {
+                    "n": n,
+                    "references": [reference.to_json() for reference in references],
+                    "apart": [reference.to_json() for reference in apart],
+                    "bytes": size,
+                    "late_rows": state.late_rows,
+                }
+            )
+        return found
+
+    def restore(self, saved: list[dict]) -> None:
+        for fields in saved:
+            self._open[fields["n"]] = _Open(
+                kept=[Reference.from_json(found) for found in fields["references"]],
+                kept_apart=[Reference.from_json(found) for found in fields["apart"]],
+                kept_bytes=fields["bytes"],
+                late_rows=fields["late_rows"],
+            )
+
+    def _at(self, n: int) -> _Open:
+        state = self._open.get(n)
+        if state is None:
+            state = self._open[n] = _Open()
+        return state
+
+    def _sealed(self, n: int, state: _Open | None) -> SourceFrame:
+        boundary_us, schema = self._clock.boundary_us(n), self._context.schema
+        if state is None:
+            return SourceFrame(n, (), 0, 0, frame_checksum(n, boundary_us, schema, ()), 0)
+        references, size = _references(state.kept, state.kept_bytes, state.parts)
+        apart, _ = _references(state.kept_apart, 0, state.apart)
+        return SourceFrame(
+            n=n,
+            references=references,
+            rows=sum(reference.rows for reference in references),
+            bytes=size,
+            checksum=frame_checksum(n, boundary_us, schema, references),
+            late_rows=state.late_rows,
+            quarantined=apart,
+        )
+
+    def _first_failure(
+        self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut
+    ) -> tuple[int, SourceError | None]:
+        """(place, error) of the first element that stops the source; (len, None) if none does."""
+        failures = []
+        jump = self._jump(cut.frames)
+        if jump is not None:
+            failures.append((*jump, "jump"))
+        if cut.late.any():
+            policy = self._context.late
+            if policy == "fail":
+                failures.append((int(cut.late.argmax()), 0, "late"))
+            missing = (times_us == NULL_US) | (times_us >= END_US)
+            if policy in ("admit", "fail") and missing.any():
+                # Admitting an element without a time would only move the error
+                # to the first operator that looks at it.
+                failures.append((int(missing.argmax()), 0, "missing"))
+        if not failures:
+            return len(times_us), None
+        # At the same element the plainer reason is named.
+        at, ahead, kind = min(failures, key=lambda found: (found[0], found[2] == "late"))
+        where = f"source {self._context.name!r}, {file.path}, row {start + at}"
+        if kind == "jump":
+            return at, _time_jumps(where, ahead, times_us[at])
+        if kind == "missing":
+            return at, _time_missing(where, self._context.time)
+        return at, _element_late(where, int(cut.frames[at]), times_us[at])
+
+    def _jump(self, frames: np.ndarray) -> tuple[int, int] | None:
+        """Place of the first element too far ahead of all before it, and how far."""
+        if int(frames.max()) - self.next <= EMPTY_FRAMES_MAX:
+            return None
+        ahead = np.diff(np.maximum.accumulate(frames), prepend=self.next)
+        far = ahead > EMPTY_FRAMES_MAX
+        at = int(far.argmax())
+        return (at, int(ahead[at])) if far[at] else None
+
+    def _closed_before(self, at: int, cut: Cut) -> int:
+        """What was closed before element `at` was seen: nothing at or above its floor.
+
+        A late element shows the lowest frame open at its moment; for one that
+        is not late, whatever lies below all frames not yet handed out.
+        """
+        if cut.late[at]:
+            return int(cut.frames[at]) - 1
+        return self.next - 1
+
+
+def earliest(feeds: Iterable[np.ndarray], spread_us: int) -> int | None:
+    """Where a source's time begins: the least time before the times spread over `spread_us`.
+
+    With the grace and one frame as spread, whatever comes later with a smaller
+    time is late by any clock. So the answer depends on the elements, not on how
+    they are handed over, and on no more of them than it must.
+    """
+    low, high = END_US, NULL_US
+    for times in feeds:
+        times = times[(times != NULL_US) & (times < END_US)]
+        if not len(times):
+            continue
+        lows = np.minimum(np.minimum.accumulate(times), low)
+        highs = np.maximum(np.maximum.accumulate(times), high)
+        far = highs >= lows + spread_us
+        if far.any():
+            return int(lows[int(far.argmax())])
+        low, high = int(lows[-1]), int(highs[-1])
+    return low if low != END_US else None
+
+
+def _time_jumps(where: str, ahead: int, time_us: int) -> SourceError:
+    return SourceError(
+        "HF-S008",
+        "TimeJumps",
+        f"an element is {ahead:,} frames ahead of all before it.",
+        where=where,
+        why=f"its time is {_show(time_us)}",
+        effect="its frame is not made; frames before it stand",
+        do="correct the time, use a longer frame, or begin a new state folder after the gap",
+    )
+
+
+def _time_missing(where: str, column: object) -> SourceError:
+    return SourceError(
+        "HF-S007",
+        "TimeMissing",
+        f"an element has no usable time in {column!r}.",
+        where=where,
+        effect="its frame is not made; frames before it stand, no row was skipped",
+        do="fill in the time, or declare late='quarantine' or late='drop'",
+    )
+
+
+def _element_late(where: str, n: int, time_us: int) -> SourceError:
+    return SourceError(
+        "HF-F004",
+        "ElementLate",
+        f"an element has the time {_show(time_us)}, but frames up to {n - 1} are closed.",
+        where=where,
+        why=f"frame {n} is the lowest open one; late='fail' was declared",
+        effect="the input stops before this element; frames closed before it are as they were",
+        do="declare a longer grace=, or late='admit', 'drop' or 'quarantine'",
+    )
+
+
+def _runs(keys: np.ndarray, start: int) -> Iterator[tuple[int, np.ndarray]]:
+    """(key, ranges of rows that have it), each key once, rows ascending."""
+    edges = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+    firsts = np.concatenate(([0], edges))
+    ranges = np.column_stack((firsts, np.concatenate((edges, [len(keys)])))) + start
+    run_keys = keys[firsts]
+    if len(run_keys) > 1 and (run_keys[1:] < run_keys[:-1]).any():
+        order = np.argsort(run_keys, kind="stable")
+        run_keys, ranges = run_keys[order], ranges[order]
+    splits = np.flatnonzero(run_keys[1:] != run_keys[:-1]) + 1
+    bounds = [0, *splits.tolist(), len(run_keys)]
+    for low, high in zip(bounds, bounds[1:], strict=False):
+        yield int(run_keys[low]), ranges[low:high]
+
+
+def _references(
+    kept: list[Reference], size: int, parts: list[tuple[IndexedFile, np.ndarray]]
+) -> tuple[tuple[Reference, ...], int]:
+    """One reference per file, in element order, and what they weigh."""
+    found = list(kept)
+    by_file: dict[int, tuple[IndexedFile, list[np.ndarray]]] = {}
+    for file, ranges in parts:
+        by_file.setdefault(id(file), (file, []))[1].append(ranges)
+    for file, pieces in by_file.values():
+        reference = file.reference(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
+        size += file.weight(reference)
+        found.append(reference)
+    return tuple(found), size
+
+
+def _show(time_us: int) -> str:
+    return f"{np.datetime64(int(time_us), 'us')}Z" if time_us != NULL_US else "null"

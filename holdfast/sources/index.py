@@ -1,0 +1,183 @@
+"""Index of one file: its digest, its rows, and the time of each, piece by piece.
+
+A piece is a row group (Parquet) or a block of rows (text), so memory follows the
+piece, not the file. Of Parquet only the time column is decoded. Text is parsed
+whole: a line that cannot be read must be found before a frame with it is handed
+out, while correcting the file still helps.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.frames.cut import times_of
+from holdfast.graph.schemas import Column, Schema
+from holdfast.sources import text
+from holdfast.sources.fit import NOTHING_READ, check_fits, fit, no_column
+from holdfast.sources.reference import Range, Reference, stat_of
+
+__all__ = ["IndexedFile", "Piece", "index_file"]
+
+
+@dataclass(slots=True)
+class IndexedFile:
+    path: str
+    format: str
+    size: int
+    mtime_ns: int
+    digest: str
+    options: tuple[tuple[str, object], ...] = ()
+    rows: int = 0  # indexed so far
+    blocks: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def reference(self, ranges: np.ndarray) -> Reference:
+        """`ranges`: int64 (k, 2), ascending; neighbours that touch become one."""
+        ranges = _joined(ranges)
+        pairs: tuple[Range, ...] = tuple((int(a), int(b)) for a, b in ranges.tolist())
+        blocks = ()
+        if self.blocks:
+            starts = np.array([block[0] for block in self.blocks])
+            touched: set[int] = set()
+            for a, b in pairs:
+                first = int(np.searchsorted(starts, a, side="right")) - 1
+                last = int(np.searchsorted(starts, b, side="left"))
+                touched.update(range(first, last))
+            blocks = tuple(self.blocks[at] for at in sorted(touched))
+        return Reference(
+            self.path,
+            self.format,
+            pairs,
+            self.size,
+            self.mtime_ns,
+            self.digest,
+            self.options,
+            blocks,
+        )
+
+    def weight(self, reference: Reference) -> int:
+        """Bytes of the file these rows take, about."""
+        if not self.blocks:
+            return self.size * reference.rows // max(self.rows, 1)
+        rows = sum(block[1] - block[0] for block in reference.blocks)
+        size = sum(block[3] - block[2] for block in reference.blocks)
+        return size * reference.rows // max(rows, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    start: int  # first row
+    rows: int
+    times_us: np.ndarray | None  # NULL_US where there is none; None: no time column
+
+
+def index_file(
+    path: str,
+    format: str,
+    options: dict,
+    schema: Schema,
+    time: str | None,
+    digest: Callable[[str, int, int], str],
+) -> tuple[IndexedFile, Iterator[Piece]]:
+    """Open, check against the schema, digest; then the pieces, lazily."""
+    size, mtime_ns = stat_of(path)
+    options = dict(options)
+    if format == "parquet":
+        file = _open_parquet(path)
+        check_fits(file.schema_arrow, schema, path)
+        found = IndexedFile(path, format, size, mtime_ns, digest(path, size, mtime_ns))
+        found.rows = file.metadata.num_rows
+        return found, _parquet_pieces(file, found, schema, time)
+    if format == "csv":
+        columns = text.csv_columns(path, options, schema)
+        _check_csv(columns, schema, path)
+        options = {**options, "columns": columns}
+    elif options.pop("missing", "error") != "null":
+        _check_json(path, schema)
+    found = IndexedFile(path, format, size, mtime_ns, digest(path, size, mtime_ns), tuple(options.items()))
+    return found, _text_pieces(found, schema, time)
+
+
+def _open_parquet(path: str) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise text.unreadable(path, "Parquet", error) from error
+
+
+def _parquet_pieces(
+    file: pq.ParquetFile, found: IndexedFile, schema: Schema, time: str | None
+) -> Iterator[Piece]:
+    if time is None:
+        yield Piece(0, found.rows, None)
+        return
+    only_time = _only(schema, time)
+    start = 0
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        try:
+            read = file.read_row_group(group, columns=[time], use_threads=False)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise text.unreadable(found.path, "Parquet", error) from error
+        yield Piece(start, rows, times_of(fit(read, only_time, found.path).column(0)))
+        start += rows
+
+
+def _text_pieces(found: IndexedFile, schema: Schema, time: str | None) -> Iterator[Piece]:
+    for byte, block in text.cut_blocks(found.path, found.format, dict(found.options)):
+        table = text.parse(block, found.format, found.options, schema, found.path, byte)
+        if table.num_rows == 0:
+            continue
+        start, found.rows = found.rows, found.rows + table.num_rows
+        found.blocks.append((start, found.rows, byte, byte + len(block)))
+        yield Piece(start, table.num_rows, times_of(table.column(time)) if time else None)
+
+
+def _only(schema: Schema, name: str) -> Schema:
+    return Schema((Column(name, schema.type_of(name)),))
+
+
+def _joined(ranges: np.ndarray) -> np.ndarray:
+    if len(ranges) < 2:
+        return ranges
+    opens = np.concatenate(([True], ranges[1:, 0] != ranges[:-1, 1]))
+    closes = np.concatenate((opens[1:], [True]))
+    return np.column_stack((ranges[opens, 0], ranges[closes, 1]))
+
+
+def _check_csv(columns: tuple[str, ...], schema: Schema, path: str) -> None:
+    for column in schema.columns:
+        if columns.count(column.name) != 1:
+            twice = column.name in columns
+            raise no_column(column.name, list(columns), path, twice=twice)
+        if "<" in column.type:
+            raise SourceError(
+                "HF-S003",
+                "TypesDiffer",
+                f"column {column.name!r} is declared as {column.type}; CSV cannot hold it.",
+                where=path,
+                effect=NOTHING_READ,
+                do="declare it as string and parse it in an operator, or use JSON or Parquet",
+            )
+
+
+def _check_json(path: str, schema: Schema) -> None:
+    """A declared field that no row at the file's start has is most likely misspelt."""
+    names: dict[str, None] = {}
+    head = text.read_bytes(path, 0, 1 << 20)
+    for line in head.splitlines()[:1000]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # cut off at the end of the head, or a bad row: parsing names it
+        if isinstance(row, dict):
+            names.update(dict.fromkeys(row))
+    for name in schema.names:
+        if names and name not in names:
+            raise no_column(name, list(names), path)
