@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.errors import Finding
-from holdfast.graph.declared import did_you_mean
+from holdfast.graph.declared import did_you_mean, nearest
 from holdfast.graph.model import FRAME_WORDS, Edge, Graph, Operator
 from holdfast.graph.options import Feedback
 
@@ -56,8 +56,12 @@ def assemble(process: StreamProcess) -> Graph:
 
 
 def _operator(draft: _Draft, off: set[str], declared: set[str], notes: list[Finding]) -> Operator:
-    for port in draft.remapped:
+    ports = dict(draft.ports)
+    for port, reads in draft.remapped.items():
         if port not in draft.ports:
+            meant = nearest(port, draft.ports)
+            if meant is not None and meant not in draft.remapped:
+                ports[meant] = reads  # as it was meant: one slip, one finding
             notes.append(
                 Finding(
                     "HF-G018",
@@ -70,7 +74,7 @@ def _operator(draft: _Draft, off: set[str], declared: set[str], notes: list[Find
                 )
             )
     edges, closed = [], []
-    for port, reads in draft.ports.items():
+    for port, reads in ports.items():
         if f"{draft.name}.{port}" in off and f"{draft.name}.{port}" not in draft.outputs:
             closed.append(port)
         elif isinstance(reads, Feedback):

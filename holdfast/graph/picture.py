@@ -48,14 +48,19 @@ class _Box:
     title: str = ""
     x: float = 0
     y: float = 0
+    span: float = 0  # a lane passes its whole column
+
+    @property
+    def is_lane(self) -> bool:
+        return not self.lines
 
     @property
     def width(self) -> float:
-        return max(_text_width(text, kind) for kind, text in self.lines) + 24
+        return max((_text_width(text, kind) + 24 for kind, text in self.lines), default=0)
 
     @property
     def height(self) -> float:
-        return len(self.lines) * _ROW + 16
+        return _LANE if self.is_lane else len(self.lines) * _ROW + 16
 
     @property
     def middle(self) -> float:
@@ -78,32 +83,34 @@ class _Block:
 
     @property
     def top(self) -> float:
-        return _PAD + 16 if self.unit else 0
+        return 18 + _ROW * len(self.label) if self.unit else 0
 
     @property
     def width(self) -> float:
-        if not self.columns:
-            return 0
         inner = sum(max(box.width for box in column) for column in self.columns) + _GAP_X * (len(self.columns) - 1)
         words = max((_text_width(text, kind) for kind, text in self.label), default=0)
         return max(inner, words) + (2 * _PAD if self.unit else 0)
 
     @property
     def height(self) -> float:
-        if not self.columns:
-            return _LANE
         tall = max(sum(b.height for b in column) + _GAP_Y * (len(column) - 1) for column in self.columns)
-        return tall + (self.top + _PAD + _ROW * (len(self.label) - 1) if self.unit else 0)
+        return tall + (self.top + _PAD if self.unit else 0)
 
-    def place(self, x: float, y: float) -> None:
-        self.x, self.y = x, y
-        at = x + (_PAD if self.unit else 0)
-        inner = self.height - (self.top + _PAD + _ROW * (len(self.label) - 1) if self.unit else 0)
+    @property
+    def is_lane(self) -> bool:
+        return self.unit is None and self.columns[0][0].is_lane
+
+    def place(self, x: float, y: float, span: float) -> None:
+        """Put it at the left of a column `span` wide; blocks are centred, lanes pass through."""
+        self.x, self.y = x + (0 if self.is_lane else (span - self.width) / 2), y
+        at = self.x + (_PAD if self.unit else 0)
+        inner = self.height - (self.top + _PAD if self.unit else 0)
         for column in self.columns:
             down = y + self.top + (inner - sum(b.height for b in column) - _GAP_Y * (len(column) - 1)) / 2
             wide = max(box.width for box in column)
             for box in column:
-                box.x, box.y = at + (wide - box.width) / 2, down
+                box.x, box.y = at + (0 if box.is_lane else (wide - box.width) / 2), down
+                box.span = span if self.is_lane else wide
                 down += box.height + _GAP_Y
             at += wide + _GAP_X
 
@@ -119,8 +126,8 @@ class _Picture:
         self._graph = graph
         self._blocks: dict[str, _Block] = {}
         for source in graph.sources:
-            schema = source.schema.ddl if source.schema else ""
-            lines = [("name", source.name), *_wrapped(outside(source.reader)), *_wrapped(schema)]
+            columns = source.schema.ddl.split(", ") if source.schema else []
+            lines = [("name", source.name), *_wrapped(outside(source.reader)), *_wrapped(columns)]
             box = _Box(source.name, lines, "source", f"source {source.name}, {source.line}")
             self._blocks[f"source {source.name}"] = _Block([[box]])
         for unit in units:
@@ -132,7 +139,7 @@ class _Picture:
             self._blocks[f"sink {sink.name}"] = _Block([[box]])
         self._home = {box.name: key for key, block in self._blocks.items() for box in block.boxes}
         self._boxes = {box.name: box for block in self._blocks.values() for box in block.boxes}
-        self._lanes: dict[tuple[str, str], list[_Block]] = {}
+        self._lanes: dict[tuple[str, str], list[_Box]] = {}
         self._width = self._height = 0.0
 
     def _unit_block(self, unit: Unit) -> _Block:
@@ -199,19 +206,36 @@ class _Picture:
         for a, b in links:
             one, two = self._home[a], self._home[b]
             if one == two:
+                self._lanes[a, b] = self._lanes_within(one, a, b)
                 continue
             chain = [self._blocks[one]]
             for at in range(layer[one] + 1, layer[two]):
-                lane = _Block([])
+                lane = _Block([[_Box("", [], "")]])
                 near[id(lane)] = []
                 columns[at].append(lane)
                 chain.append(lane)
-            self._lanes[a, b] = chain[1:]
+            between_blocks = [block.boxes[0] for block in chain[1:]]
+            self._lanes[a, b] = [*self._lanes_out(a), *between_blocks, *self._lanes_in(b)]
             chain.append(self._blocks[two])
             for x, y in zip(chain, chain[1:], strict=False):
                 near[id(x)].append(y)
                 near[id(y)].append(x)
         self._place(columns, near)
+
+    def _lanes_out(self, name: str) -> list[_Box]:
+        """Lanes above the columns of its unit that come after it."""
+        columns = self._blocks[self._home[name]].columns
+        return [_lane_in(column, top=True) for column in columns[_column_of(columns, name) + 1 :]]
+
+    def _lanes_in(self, name: str) -> list[_Box]:
+        """Lanes below the columns of its unit that come before it."""
+        columns = self._blocks[self._home[name]].columns
+        return [_lane_in(column, top=False) for column in columns[: _column_of(columns, name)]]
+
+    def _lanes_within(self, block: str, a: str, b: str) -> list[_Box]:
+        columns = self._blocks[block].columns
+        skipped = columns[_column_of(columns, a) + 1 : _column_of(columns, b)]
+        return [_lane_in(column, top=True) for column in skipped]
 
     def _place(self, columns: list[list[_Block]], near: dict[int, list[_Block]]) -> None:
         self._stack(columns)
@@ -228,7 +252,7 @@ class _Picture:
             wide = max((block.width for block in column), default=0)
             y = top + (tall - height) / 2
             for block in column:
-                block.place(x + (wide - block.width) / 2, y)
+                block.place(x, y, wide)
                 y += block.height + _GAP_Y
             x += wide + _GAP_X
         self._width, self._height = x - _GAP_X + _MARGIN, top + tall + _MARGIN
@@ -269,30 +293,50 @@ class _Picture:
     def _edge_ink(self, a: str, b: str) -> list[str]:
         start, end = self._boxes[a], self._boxes[b]
         y1, y2 = self._slot(start, b, leaving=True), self._slot(end, a, leaving=False)
-        points = [(start.x + start.width, y1)]
+        x, y = start.x + start.width, y1
+        path = f"M{x:.1f},{y:.1f}"
+        home, away = self._blocks[self._home[a]], self._blocks[self._home[b]]
+        if home is not away and not self._lanes_left(a):  # straight to the border: no line through a label
+            x = home.x + home.width - (_PAD if home.unit else 0)
+            path += f" H{x:.1f}"
         for lane in self._lanes.get((a, b), []):
-            points.append((lane.x, lane.y + _LANE / 2))
-        points.append((end.x, y2))
-        path = f"M{points[0][0]:.1f},{points[0][1]:.1f}"
-        for (x1, from_y), (x2, to_y) in zip(points, points[1:], strict=False):
-            bend = max(24.0, (x2 - x1) / 2)
-            path += f" C{x1 + bend:.1f},{from_y:.1f} {x2 - bend:.1f},{to_y:.1f} {x2:.1f},{to_y:.1f}"
+            path += _curve(x, y, lane.x, lane.middle) + f" H{lane.x + lane.span:.1f}"
+            x, y = lane.x + lane.span, lane.middle
+        enters = away.x + _PAD if home is not away and not self._lanes_before(b) and away.unit else end.x
+        path += _curve(x, y, enters, y2) + (f" H{end.x:.1f}" if enters != end.x else "")
         ink = [f'<path class="edge" d="{path}" marker-end="url(#tip)"/>']
-        labels = [
-            edge.stream if edge.port in (edge.stream, "of") or edge.port[2:].isdigit() else f"{edge.stream} as {edge.port}"
+        read = [
+            edge.stream.partition(".")[2]
             for edge in self._graph.edges()
-            if edge.consumer == b and not edge.is_feedback and getattr(self._graph.producer_of(edge.stream), "name", "") == a
+            if (edge.consumer, edge.is_feedback) == (b, False) and self._made_by(edge.stream) == a
         ]
-        shown = [label for label in labels if label != a]
-        if shown:
-            ink.append(_text(end.x - 10, y2 - 6, "port", ", ".join(shown), anchor="end"))
+        read += [sink.stream.partition(".")[2] for sink in self._graph.sinks if f"sink {sink.name}" == b]
+        if shown := ", ".join(dict.fromkeys(port for port in read if port)):
+            ink.append(_text(start.x + start.width + 6, y1 - 5, "port", shown))
         return ink
 
+    def _lanes_left(self, name: str) -> bool:
+        columns = self._blocks[self._home[name]].columns
+        return _column_of(columns, name) < len(columns) - 1
+
+    def _lanes_before(self, name: str) -> bool:
+        return _column_of(self._blocks[self._home[name]].columns, name) > 0
+
+    def _made_by(self, stream: str) -> str:
+        producer = self._graph.producer_of(stream)
+        return producer.name if producer is not None else ""
+
     def _slot(self, box: _Box, other: str, *, leaving: bool) -> float:
-        """Where on a side an edge sits: spread out in the order of the other ends."""
+        """Where on a side an edge sits: spread out in the order of where the edges go next."""
         links = self._links()
         ends = [b for a, b in links if a == box.name] if leaving else [a for a, b in links if b == box.name]
-        ends.sort(key=lambda name: (self._boxes[name].middle, self._boxes[name].x))
+
+        def next_height(name: str) -> tuple[float, str]:
+            lanes = self._lanes.get((box.name, name) if leaving else (name, box.name), [])
+            towards = (lanes[0] if leaving else lanes[-1]) if lanes else self._boxes[name]
+            return towards.middle, name
+
+        ends.sort(key=next_height)
         at = ends.index(other)
         return box.y + box.height * (at + 1) / (len(ends) + 1)
 
@@ -312,6 +356,21 @@ class _Picture:
         ]
 
 
+def _column_of(columns: list[list[_Box]], name: str) -> int:
+    return next(i for i, column in enumerate(columns) if any(box.name == name for box in column))
+
+
+def _lane_in(column: list[_Box], *, top: bool) -> _Box:
+    lane = _Box("", [], "")
+    column.insert(0 if top else len(column), lane)
+    return lane
+
+
+def _curve(x1: float, y1: float, x2: float, y2: float) -> str:
+    bend = max(20.0, (x2 - x1) / 2)
+    return f" C{x1 + bend:.1f},{y1:.1f} {x2 - bend:.1f},{y2:.1f} {x2:.1f},{y2:.1f}"
+
+
 def _pull(block: _Block, near: list[_Block]) -> float:
     if not near:
         return block.y
@@ -323,10 +382,8 @@ def _unit_ink(block: _Block) -> list[str]:
         f'<rect class="unit" x="{block.x:.1f}" y="{block.y:.1f}" width="{block.width:.1f}" '
         f'height="{block.height:.1f}" rx="10"/>'
     ]
-    (kind, head), *why = block.label
-    ink.append(_text(block.x + _PAD, block.y + 20, kind, head))
-    base = block.y + block.height - 10 - _ROW * (len(why) - 1)
-    ink += [_text(block.x + _PAD, base + _ROW * i, each, text) for i, (each, text) in enumerate(why)]
+    for i, (kind, text) in enumerate(block.label):
+        ink.append(_text(block.x + _PAD, block.y + 20 + _ROW * i, kind, text))
     return ink
 
 
@@ -350,15 +407,16 @@ def _text(x: float, y: float, kind: str, text: str, anchor: str = "") -> str:
 
 def _text_width(text: str, kind: str) -> float:
     # Averages of Helvetica at the sizes of the style sheet, a little generous.
-    return len(text) * {"title": 11.0, "name": 8.0, "promise": 6.6, "unitname": 6.6}.get(kind, 6.0)
+    return len(text) * {"title": 11.0, "name": 8.0, "promise": 7.0, "unitname": 7.0}.get(kind, 6.6)
 
 
-def _wrapped(text: str, width: int = 34, kind: str = "sub") -> list[tuple[str, str]]:
-    """At most four lines, broken at spaces."""
+def _wrapped(text: str | list[str], width: int = 34, kind: str = "sub") -> list[tuple[str, str]]:
+    """At most four lines, broken at spaces; a list is broken between its items only."""
+    gap = ", " if isinstance(text, list) else " "
     lines: list[str] = []
-    for word in text.split():
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += f" {word}"
+    for word in text.split() if isinstance(text, str) else text:
+        if lines and len(lines[-1]) + len(gap) + len(word) <= width:
+            lines[-1] += gap + word
         else:
             lines.append(word)
     if len(lines) > 4:

@@ -45,7 +45,7 @@ class _Draft:
     function: Callable[..., Any] | None = None
     params: tuple[str, ...] = ()
     with_default: frozenset[str] = frozenset()
-    remapped: tuple[str, ...] = ()
+    remapped: dict[str, Reads] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -438,7 +438,7 @@ def _drafted(
             )
     ports = {port: wanted.get(port, port) for port in taken.ports}
     return _Draft(
-        name, kind, ports, outputs, line, chosen, function, taken.params, taken.with_default, tuple(wanted), settings
+        name, kind, ports, outputs, line, chosen, function, taken.params, taken.with_default, wanted, settings
     )
 
 

@@ -138,6 +138,7 @@ def _outputs(graph: Graph) -> Iterator[Finding]:
         producer = graph.producer_of(stream)
         word = "source" if isinstance(producer, Source) else "operator"
         port = stream.partition(".")[2] or stream
+        remedy = "read it in an operator" if word == "source" else f"p.sink('{stream}', hf.write.console())"
         yield Finding(
             "HF-G002",
             "StreamWithoutConsumer",
@@ -145,7 +146,7 @@ def _outputs(graph: Graph) -> Iterator[Finding]:
             where=f"{producer.line}, stream '{stream}'            (rule 2: every output port has at least one edge)",
             why="no operator and no sink reads it",
             effect=EFFECT,
-            do=f"p.sink('{stream}', hf.write.console()), or p.disable('{stream}') if that is meant",
+            do=f"{remedy}, or p.disable('{stream}') if that is meant",
         )
 
 
@@ -161,8 +162,7 @@ def _cycles(graph: Graph) -> Iterator[Finding]:
         ]
         # The edge that goes back is the one whose consumer was declared no later than its producer.
         back = next((e for e in edges if members.index(e.consumer) <= _place(graph, e, members)), edges[0])
-        columns = columns_of(graph, back.stream)
-        schema = show_columns(columns) if columns and None not in columns.values() else "..."
+        schema = _wanted_schema(graph, back)
         yield Finding(
             "HF-G007",
             "CycleWithoutFeedback",
@@ -175,8 +175,7 @@ def _cycles(graph: Graph) -> Iterator[Finding]:
         )
     for edge in graph.edges():
         if edge.is_feedback and edge.schema is None:
-            columns = columns_of(graph, edge.stream)
-            schema = show_columns(columns) if columns and None not in columns.values() else "..."
+            schema = _wanted_schema(graph, edge)
             yield Finding(
                 "HF-G008",
                 "FeedbackWithoutSchema",
@@ -186,6 +185,11 @@ def _cycles(graph: Graph) -> Iterator[Finding]:
                 effect=EFFECT,
                 do=f"hf.feedback('{edge.stream}', schema='{schema}')",
             )
+
+
+def _wanted_schema(graph: Graph, edge: Edge) -> str:
+    columns = columns_of(graph, edge.stream)
+    return _agreed(columns, {}) if columns else "..."
 
 
 def _place(graph: Graph, edge: Edge, members: tuple[str, ...]) -> int:

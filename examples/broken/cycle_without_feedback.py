@@ -1,0 +1,15 @@
+"""'damped' and 'average' wait for each other within one frame."""
+
+import holdfast as hf
+
+p = hf.StreamProcess("cycle_without_feedback", frame="1 second", time="ts")
+p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+
+
+@p.operator(over="frame", inputs={"last": "average"})  # HF-G007
+def damped(probes, last):
+    return probes.join(last, "zone", "left").where("mean is null or mean < 80").select("ts", "zone", "celsius")
+
+
+p.aggregate("average", of="damped", by="zone", window="10 seconds", emits={"mean": "avg(celsius)"})
+p.sink("damped", hf.write.console())

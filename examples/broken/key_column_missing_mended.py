@@ -1,0 +1,9 @@
+"""The key is a column of the stream."""
+
+import holdfast as hf
+
+p = hf.StreamProcess("key_column_missing", frame="1 second", time="ts")
+p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+
+p.aggregate("average", of="probes", by="zone", window="10 seconds", emits={"mean": "avg(celsius)"})
+p.sink("average", hf.write.console())

@@ -1,0 +1,11 @@
+"""Each operator has a name of its own."""
+
+import holdfast as hf
+
+p = hf.StreamProcess("name_used_twice", frame="1 second", time="ts")
+p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+
+p.filter("hot", of="probes", where="celsius > 80")
+p.filter("very_hot", of="probes", where="celsius > 90")
+p.sink("hot", hf.write.console())
+p.sink("very_hot", hf.write.console())

@@ -1,0 +1,11 @@
+"""An operator stands between the source and the sink."""
+
+import holdfast as hf
+
+p = hf.StreamProcess("outside_to_outside", frame="1 second", time="ts")
+p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+
+p.filter("hot", of="probes", where="celsius > 80")
+p.sink("hot", hf.write.console())
+p.map("kept", of="probes", select=["*"])
+p.sink("kept", hf.write.parquet("kept"))

@@ -1,0 +1,15 @@
+"""current_timestamp() is another one when the frame is replayed. Seen by `check` with types."""
+
+from pyspark.sql import DataFrame, functions as F
+import holdfast as hf
+
+p = hf.StreamProcess("reads_clock", frame="1 second", time="ts")
+p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+
+
+@p.operator(over="frame")  # HF-G021
+def marked(probes: DataFrame) -> DataFrame:
+    return probes.withColumn("age", F.current_timestamp() - F.col("ts"))
+
+
+p.sink("marked", hf.write.console())

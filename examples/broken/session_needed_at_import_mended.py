@@ -1,0 +1,15 @@
+"""The column is made inside the function."""
+
+from pyspark.sql import DataFrame, functions as F
+import holdfast as hf
+
+p = hf.StreamProcess("session_needed_at_import", frame="1 second", time="ts")
+p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+
+
+@p.operator(over="frame")
+def hot(probes: DataFrame) -> DataFrame:
+    return probes.where(F.col("celsius") > 80)
+
+
+p.sink("hot", hf.write.console())
