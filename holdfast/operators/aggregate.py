@@ -21,7 +21,7 @@ import pyarrow as pa
 from holdfast.graph.schemas import Column, Schema
 from holdfast.operators.builtin import ALL, KeyedFunction, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
-from holdfast.operators.measures import Measures, TypeOf, plan, quoted
+from holdfast.operators.measures import Measures, TypeOf, parse_call, plan, quoted
 from holdfast.operators.merging import merge, results
 
 if TYPE_CHECKING:
@@ -174,7 +174,12 @@ def _shape(
             "a window of time needs a time column, and none is declared.",
             do="say time= on the process or on the aggregate",
         )
-    emits = options.get("emits") or {}
+    emits = dict(options.get("emits") or {})
+    if options.get("window_rows"):
+        windowed = False  # in time; it spans the times of its rows
+        if time:
+            edges = {"window_start": ("min", quoted(time)), "window_end": ("max", quoted(time))}
+            emits = {name: edges.get(parse_call(call)[0], call) for name, call in emits.items()}
     measures = plan(emits, schema, time=time, windowed=windowed, type_of=type_of)
     keys = tuple(column for name in by for column in schema.columns if column.name == name)
     emitted = keys + tuple(Column(one.name, one.type) for one in measures.measures)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from holdfast.graph.schemas import Schema
 
 __all__ = [
+    "TIMESTAMP",
     "Groups",
     "df_of",
     "group_ids",
@@ -57,7 +58,7 @@ def _array(series: pd.Series, kind: pa.DataType) -> pa.Array:
 def df_of(table: pa.Table) -> pd.DataFrame:
     """As pandas, with Arrow's types: nothing is copied, no null becomes a NaN."""
     columns = {
-        name: pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)
+        name: pd.arrays.ArrowExtensionArray(column)
         for name, column in zip(table.column_names, table.columns, strict=True)
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), copy=False)

@@ -222,8 +222,8 @@ class _Planner:
                 raise refuse(
                     "HF-O021",
                     "AggregateUnknown",
-                    f"{name!r} asks for {function!r}, and the aggregate has no window.",
-                    do="give it window=, session= or rows, or leave the column out",
+                    f"{name!r} asks for {function!r}, and the aggregate has no window of time.",
+                    do="give it window= or session= and a time column, or leave the column out",
                 )
             return Measure(name, function, "timestamp")
         if function not in _FUNCTIONS or not sql:

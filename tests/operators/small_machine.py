@@ -7,15 +7,17 @@ is done here in Arrow; tests/spark compares it with the one done in Spark.
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import KeyedFunction
-from holdfast.operators.columns import df_of, group_ids
+from holdfast.operators.columns import TIMESTAMP, df_of, group_ids
 from holdfast.operators.merging import merge, partials_of
 
 END = pd.Timestamp("2200-01-01", tz="UTC")
@@ -97,3 +99,47 @@ def frames_of(rows: pa.Table, seconds: float, time: str = "ts"):
         yield n + 1, rows.filter(pa.array(number == n)), boundary, since
         since = boundary
     yield last + 2, rows.slice(0, 0), END, since
+
+
+def paned(keyed: KeyedFunction, rows: pa.Table) -> pa.Table:
+    """`TimeWindows.prepare` in Arrow."""
+    function = keyed.function
+    pane_us = math.gcd(function.size_us, function.step_us)
+    time = rows.column(function.shape.time).combine_chunks()
+    null = time.is_null().to_numpy(False)
+    us = time.cast(pa.int64()).fill_null(0).to_numpy()
+    pane = us - us % pane_us
+    panes = reduced(keyed, projected(keyed, rows), {"_pane": _timestamps(pane, null)})
+    us = panes.column("_pane").cast(pa.int64())
+    picked, starts = [], []
+    for at, begin in enumerate(us.to_pylist()):
+        found: list = [None]
+        if begin is not None:
+            newest = begin // function.step_us * function.step_us
+            found = list(range(newest, begin + pane_us - function.size_us - 1, -function.step_us))
+        picked += [at] * len(found)
+        starts += found
+    table = panes.take(pa.array(picked, pa.int64()))
+    table = table.append_column("_start", pa.array(starts, pa.int64()).cast(TIMESTAMP))
+    return table.select(keyed.rows[0].names).cast(keyed.rows[0].arrow)
+
+
+def sessioned(keyed: KeyedFunction, rows: pa.Table) -> pa.Table:
+    """`Sessions.prepare` in Arrow: every row a session of its own, which merge the same."""
+    function = keyed.function
+    time = rows.column(function.shape.time).combine_chunks()
+    table = projected(keyed, rows)
+    keys = [table.column(name) for name in function.shape.keys.names]
+    end = pc.add(time.cast(pa.int64()), function.gap_us).cast(TIMESTAMP)
+    slots = partials_of(function.shape.measures, table)
+    columns = [*keys, time.cast(TIMESTAMP), end, *slots.columns]
+    return pa.table(columns, schema=keyed.rows[0].arrow)
+
+
+def raw(keyed: KeyedFunction, rows: pa.Table) -> pa.Table:
+    """`CountWindows.prepare` in Arrow."""
+    return projected(keyed, rows).select(keyed.rows[0].names)
+
+
+def _timestamps(us: np.ndarray, null: np.ndarray) -> pa.Array:
+    return pa.array(us, pa.int64(), mask=null).cast(TIMESTAMP)
