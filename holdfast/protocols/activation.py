@@ -31,7 +31,9 @@ __all__ = [
     "ActivationInstruction",
     "ClaimAnswered",
     "CopyFetched",
+    "EpochPassed",
     "FetchCopy",
+    "GiveWay",
     "NearCheckpoint",
     "RetryDue",
     "SendClaim",
@@ -64,7 +66,14 @@ class RetryDue:
     """Some time has passed, or a store is back."""
 
 
-ActivationEvent: TypeAlias = ClaimAnswered | CopyFetched | RetryDue
+@dataclass(frozen=True, slots=True)
+class EpochPassed:
+    """A store refuses the fetch: it has granted a higher epoch since."""
+
+    epoch: int
+
+
+ActivationEvent: TypeAlias = ClaimAnswered | CopyFetched | EpochPassed | RetryDue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +84,37 @@ class SendClaim:
 
 @dataclass(frozen=True, slots=True)
 class FetchCopy:
+    """Read the checkpoint under our epoch; a store that granted a higher one refuses."""
+
     store: str
+    epoch: int
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class StartUnit:
-    """Start with this epoch: from the near checkpoint, a manifest, or from nothing."""
+    """Start with this epoch: from the near checkpoint, a manifest, or from nothing.
+
+    `stored` is what may be acknowledged: the position of the newest checkpoint that
+    enough of the answering stores hold. A manifest that fewer hold may be started
+    from, but the next claim may miss it, so upstream must keep its inputs.
+    """
 
     epoch: int
     near: NearCheckpoint | None
     manifest: Manifest | None
     store: str | None
+    stored: Frame
 
 
-ActivationInstruction: TypeAlias = SendClaim | FetchCopy | StartUnit
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """Start nothing: `epoch` was granted to somebody else."""
+
+    epoch: int
+
+
+ActivationInstruction: TypeAlias = SendClaim | FetchCopy | StartUnit | GiveWay
 
 
 class Activation:
@@ -107,19 +132,23 @@ class Activation:
         self._unit = unit
         self._claimant = claimant
         self._stores = stores
+        self._needed = needed
         self._quorum = claim_quorum(len(stores), needed)
         self._known = known_epoch
         self._near = near
         self._epoch = 0
         self._granted: dict[str, ClaimGranted] = {}
+        self._refused: set[str] = set()
         self._chosen: Manifest | None = None
         self._bad: set[str] = set()
         self._fetching = False
         self.over = False
 
     def start(self) -> list[ActivationInstruction]:
+        self._known = max(self._known, self._epoch)
         self._epoch = self._known + 1
         self._granted.clear()
+        self._refused.clear()
         return self._claim(self._stores)
 
     def handle(self, event: ActivationEvent) -> list[ActivationInstruction]:
@@ -131,13 +160,14 @@ class Activation:
                     return []
                 self._granted[grant.store] = grant
                 return self._won() if self._holds_epoch else []
-            case ClaimAnswered(ClaimRefused(current=current)):
+            case ClaimAnswered(ClaimRefused(store=store, epoch=epoch, current=current)):
                 self._known = max(self._known, current)
-                # A register that was granted to us and heard of no other refuses a
-                # repetition of the same claim; that is no defeat.
-                if self._holds_epoch or current <= self._epoch and self._granted:
+                if self._holds_epoch or epoch != self._epoch:
                     return []
-                return self.start() if self._known >= self._epoch else []
+                self._refused.add(store)
+                # Too many refusals for this number: try above what was heard.
+                lost = len(self._refused) > len(self._stores) - self._quorum
+                return self.start() if lost else []
             case CopyFetched(store, manifest, good):
                 if manifest != self._chosen:
                     return []
@@ -146,6 +176,12 @@ class Activation:
                     return self._begin(None, manifest, store)
                 self._bad.add(store)
                 return self._fetch()
+            case EpochPassed(epoch):
+                # Another activation won; its instance runs, or a supervisor will look.
+                if epoch > self._epoch:
+                    self.over = True
+                    return [GiveWay(epoch)]
+                return []
             case RetryDue():
                 return self._retry()
             case _:
@@ -180,7 +216,7 @@ class Activation:
         for store in holders + others:
             if store not in self._bad and self._chosen is not None:
                 self._fetching = True
-                return [FetchCopy(store, self._chosen)]
+                return [FetchCopy(store, self._epoch, self._chosen)]
         return []
 
     def _retry(self) -> list[ActivationInstruction]:
@@ -190,11 +226,15 @@ class Activation:
             self._bad.clear()
             return self._fetch()
         # A lost answer cannot be told from a lost claim: take a fresh number.
-        self._known = max(self._known, self._epoch)
         return self.start()
 
     def _begin(
         self, near: NearCheckpoint | None, manifest: Manifest | None, store: str | None
     ) -> list[ActivationInstruction]:
         self.over = True
-        return [StartUnit(self._epoch, near, manifest, store)]
+        return [StartUnit(self._epoch, near, manifest, store, self._confirmed())]
+
+    def _confirmed(self) -> Frame:
+        held = [grant.manifest for grant in self._granted.values() if grant.manifest is not None]
+        sure = [m for m in held if held.count(m) >= self._needed]
+        return max(sure, key=lambda m: m.key).frame if sure else 0

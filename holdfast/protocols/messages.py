@@ -134,11 +134,13 @@ class ResumeSent:
     """Upstream, on contact or on a gap: I hold frames up to `after`, send the rest.
 
     `after` is None when the consumer lost its place (partial protections) and
-    takes whatever comes first.
+    takes whatever comes first. `contact` counts the askings of this instance: one that
+    comes again after a later one is a duplicate and must not move the producer back.
     """
 
     stamp: Stamp
     edge: EdgeId
+    contact: int
     after: Frame | None
     acked: Frame
 

@@ -66,7 +66,8 @@ class OutputQueue:
         self._asked = start
         self.acked.update(acked)
         for port, edges in self._edges.items():
-            self._trimmed[port] = min(self.acked[e] for e in edges)
+            # A consumer may be ahead of a producer that was restored.
+            self._trimmed[port] = min(start, *(self.acked[e] for e in edges))
             self._total[port][self._trimmed[port]] = 0
         for number, frame in sorted(frames, key=lambda item: item[0]):
             if number > self._trimmed[frame.port]:
@@ -88,6 +89,8 @@ class OutputQueue:
         for frame in outputs:
             self._keep(number, frame)
         self.sealed = number
+        for port in self._edges:
+            self._trim(port)
 
     def ack(self, edge: EdgeId, number: Frame) -> bool:
         """Take a cumulative ack; an old one may arrive late. Say whether it is news."""

@@ -92,6 +92,8 @@ class Unit:
         self._outputs = {e.edge: e for e in wiring.outputs}
         self._producers = {e.edge: e.producer for e in wiring.inputs}
         self._sent: dict[EdgeId, Frame | None] = {e.edge: None for e in wiring.outputs}
+        self._contacts: dict[EdgeId, tuple[int, int]] = {}
+        self._asked = 0
         self._working: Frame | None = None
         self._input_bytes: tuple[int, ...] = ()
         self.stepped_down = False
@@ -152,7 +154,10 @@ class Unit:
             case ExtensionSent(_, edge, epoch, serial, after, whole):
                 extension = ExtensionArrived(edge, epoch, serial, after, whole)
                 return self._wire(self.protection.handle(extension))
-            case ResumeSent(_, edge, after, acked):
+            case ResumeSent(stamp, edge, contact, after, acked):
+                if (stamp.epoch, contact) <= self._contacts.get(edge, (0, 0)):
+                    return []
+                self._contacts[edge] = (stamp.epoch, contact)
                 return self._replay(edge, after, acked)
             case OfferSent(_, edge, _):
                 self.intake.contact(edge)
@@ -255,7 +260,10 @@ class Unit:
 
     def _resume(self, edge: EdgeId) -> UnitInstruction:
         acked = max(self.protection.stored - self.wiring.delays[edge], 0)
-        message = ResumeSent(self.stamp, edge, self.intake.received[edge], acked)
+        self._asked += 1
+        message = ResumeSent(
+            self.stamp, edge, self._asked, self.intake.received[edge], acked
+        )
         return Send(self._producers[edge], message)
 
     def _offer(self, edge: EdgeId) -> UnitInstruction:

@@ -50,9 +50,11 @@ class Wiring:
     inputs: tuple[InputEdge, ...]
     outputs: tuple[OutputEdge, ...]
     delays: dict[EdgeId, int] = field(init=False, compare=False, repr=False)
+    ports: tuple[int, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", {e.edge: e.delay for e in self.inputs})
+        object.__setattr__(self, "ports", tuple(sorted({e.port for e in self.outputs})))
 
     @property
     def is_source(self) -> bool:
@@ -62,7 +64,3 @@ class Wiring:
     @property
     def on_cycle(self) -> bool:
         return any(e.on_cycle for e in self.inputs)
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        return tuple(sorted({e.port for e in self.outputs}))

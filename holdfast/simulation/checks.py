@@ -1,0 +1,230 @@
+"""What must hold after every step, and at the calm end.
+
+The checks look at the truth (disks of stores, what an instance would restart from),
+never at what a machine believes, so they see a violation whatever caused it.
+
+For every edge x -> y, any place x may be found in must offer every frame that any
+place y may be found in still needs. Places of a unit: where it runs, its near
+checkpoint, and each stored checkpoint that a claim could pick now. Offered behind:
+what its queue trimmed or believes acknowledged, or what the checkpoint's queue does
+not hold. So one comparison per edge covers: stored safe_out(x) <= safe_in(y) or the
+frames between are in x's stored checkpoint; relaxed consistency of the running
+edge; and no trimmed frame needed again. Only edges whose ends changed are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.protocols.dialogue import Send, UnitMessage
+from holdfast.protocols.fencing import claim_quorum
+from holdfast.protocols.messages import Manifest, RefusalSent
+from holdfast.simulation.graphs import FRAME_BYTES_MAX
+from holdfast.simulation.instances import Instance
+from holdfast.simulation.world import ScheduleBroken
+
+if TYPE_CHECKING:
+    from holdfast.simulation.schedule import Schedule
+
+__all__ = ["Checks", "image"]
+
+
+class Checks:
+    """Safety and liveness of one schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._into: dict[str, list[tuple[str, int]]] = {}
+        self._out_of: dict[str, list[str]] = {}
+        self._ends: dict[str, tuple[str, str]] = {}
+        for edge in schedule.graph.edges:
+            self._into.setdefault(edge.consumer, []).append((edge.name, edge.delay))
+            self._out_of.setdefault(edge.producer, []).append(edge.name)
+            self._ends[edge.name] = (edge.producer, edge.consumer)
+        # Before the first step nobody offers less than everything or has anything.
+        self._low = {edge.name: 0 for edge in schedule.graph.edges}
+        self._need = {edge.name: 0 for edge in schedule.graph.edges}
+        self._heard: dict[tuple[tuple[str, int], str], int] = {}
+        self._quorum = claim_quorum(len(schedule.store_names), schedule.needed)
+
+    # ---- after every step --------------------------------------------------------------
+
+    def after_step(self, touched: Iterable[str]) -> None:
+        if self._schedule.lossy:
+            self._after_lossy_step(touched)
+            return
+        low, need = self._low, self._need
+        edges = set()
+        for unit in touched:
+            instance = self._schedule.current[unit]
+            runs = instance.alive or (
+                instance.near_valid and self._schedule.hosts[instance.host].up
+            )
+            inner = ":" not in unit
+            stored = self.places(unit) if inner else ()
+            if runs and inner:
+                self._bounded(unit, instance)
+            for edge, delay in self._into.get(unit, ()):
+                frames = [0 if m is None else m.frame for m in stored]
+                if runs:
+                    frames.append(instance.machine.processed)
+                value = min(frames, default=0) - delay
+                need[edge] = value if value > 0 else 0
+                edges.add(edge)
+            for edge in self._out_of.get(unit, ()):
+                value = 0
+                for manifest in stored:
+                    if manifest is not None:
+                        value = max(value, dict(manifest.queues).get(edge, manifest.frame))
+                if runs:
+                    queue = instance.machine.queue
+                    value = max(value, queue.trimmed(edge), queue.acked[edge])
+                low[edge] = value
+                edges.add(edge)
+        for edge in edges:
+            if low[edge] > need[edge]:
+                self._gap(edge)
+
+    def _gap(self, edge: str) -> None:
+        x, y = self._ends[edge]
+        raise ScheduleBroken(
+            f"{x},{y}",
+            f"edge {edge}: {y} may restart needing frame {self._need[edge] + 1}, "
+            f"{x} has nothing up to {self._low[edge]}",
+        )
+
+    def _bounded(self, unit: str, instance: Instance) -> None:
+        machine = instance.machine
+        if machine.queue.sealed != machine.processed:
+            raise ScheduleBroken(unit, "queue and state are at different frames")
+        if machine.queue.bytes_held >= self._schedule.bytes_max + FRAME_BYTES_MAX:
+            raise ScheduleBroken(unit, f"queue holds {machine.queue.bytes_held} bytes")
+
+    def _after_lossy_step(self, touched: Iterable[str]) -> None:
+        for unit in touched:
+            instance = self._schedule.current[unit]
+            if instance.alive and ":" not in unit:
+                self._bounded(unit, instance)
+
+    def places(self, unit: str) -> list[Manifest | None]:
+        """The stored checkpoints that a claim made now could start from."""
+        held = sorted(
+            (
+                store.disk.manifests.get(unit)
+                for store in self._schedule.stores.values()
+                if store.joined_before
+            ),
+            key=lambda m: (0, 0) if m is None else m.key,
+            reverse=True,
+        )
+        # A claim misses at most all but a quorum of the stores that can answer.
+        return held[: max(1, len(held) - self._quorum + 1)]
+
+    # ---- messages of instances that were replaced --------------------------------------
+
+    def hears(self, receiver: Instance, message: UnitMessage) -> bool:
+        """Whether the message is of a lower epoch than one the receiver heard before."""
+        if isinstance(message, RefusalSent):
+            return False
+        key = (receiver.address, message.stamp.unit)
+        heard = self._heard.get(key, 0)
+        if message.stamp.epoch >= heard:
+            self._heard[key] = message.stamp.epoch
+            return False
+        return True
+
+    def refuse(self, receiver: Instance, message: UnitMessage, handle: Callable[[], Any]) -> Any:
+        """A stale message may change nothing and cause nothing but a refusal."""
+        self._schedule.probe("stale_message_refused")
+        before = image(receiver.machine)
+        instructions = handle()
+        after = image(receiver.machine)
+        answers = [
+            i for i in instructions if not (isinstance(i, Send) and isinstance(i.message, RefusalSent))
+        ]
+        if before != after or answers:
+            raise ScheduleBroken(
+                receiver.unit,
+                f"{type(message).__name__} of epoch {message.stamp.epoch} of "
+                f"{message.stamp.unit} had an effect after a higher epoch was heard",
+            )
+        return instructions
+
+    # ---- content -----------------------------------------------------------------------
+
+    def saw_state(self, instance: Instance, frame: int, state: int, lost: bool) -> None:
+        expected = self._schedule.ideal[instance.unit][frame]
+        if self._schedule.lossy:
+            return
+        if state != expected or lost:
+            raise ScheduleBroken(
+                instance.unit, f"frame {frame} differs from the ideal run (epoch {instance.epoch})"
+            )
+
+    def shipped(self, instance: Instance, manifest: Manifest) -> None:
+        """Stored means: on enough disks, now."""
+        stores = self._schedule.stores.values()
+        copies = 0
+        for store in stores:
+            held = store.disk.manifests.get(manifest.unit)
+            if not store.joined_before or (held is not None and held.key >= manifest.key):
+                copies += 1
+        if copies < self._schedule.needed:
+            raise ScheduleBroken(
+                instance.unit, f"checkpoint {manifest.frame} called stored with {copies} copies"
+            )
+
+    # ---- the calm end ------------------------------------------------------------------
+
+    def all_delivered(self) -> None:
+        """Every unit runs and every frame of the ideal run has come out."""
+        schedule = self._schedule
+        for unit, instance in schedule.current.items():
+            if not instance.alive or instance.frozen:
+                raise ScheduleBroken(unit, "does not run after the calm")
+            if ":" in unit and unit.startswith("log:"):
+                continue
+            if instance.machine.processed != schedule.frames:
+                raise ScheduleBroken(
+                    unit,
+                    f"stands at frame {instance.machine.processed} of {schedule.frames}",
+                )
+
+    def all_acknowledged(self) -> str | None:
+        """The first edge whose producer still keeps frames, or None."""
+        schedule = self._schedule
+        for edge in schedule.graph.edges:
+            queue = schedule.current[edge.producer].machine.queue
+            if queue.acked[edge.name] < schedule.frames - edge.delay:
+                return f"{edge.name} acknowledged up to {queue.acked[edge.name]}"
+        return None
+
+    def at_rest(self) -> None:
+        schedule = self._schedule
+        for unit in schedule.graph.inner:
+            instance = schedule.current[unit]
+            if instance.machine.protection.pending:
+                raise ScheduleBroken(
+                    unit, f"checkpoints {instance.machine.protection.pending} stay pending"
+                )
+            if instance.shipping.travelling is not None:
+                raise ScheduleBroken(unit, "a checkpoint stays on its way")
+        left = self.all_acknowledged()
+        if left is not None:
+            raise ScheduleBroken(left.split(">")[0].split(".")[0], f"edge {left}")
+
+
+def image(thing: Any) -> Any:
+    """All state of a machine as a comparable value."""
+    if isinstance(thing, (int, str, float, type(None))):
+        return thing
+    if isinstance(thing, dict):
+        return tuple(sorted(((repr(k), image(v)) for k, v in thing.items())))
+    if isinstance(thing, (set, frozenset)):
+        return tuple(sorted(repr(item) for item in thing))
+    if hasattr(thing, "__dict__") and not hasattr(thing, "_value_"):
+        return image(vars(thing))
+    if hasattr(thing, "__iter__"):
+        return tuple(image(item) for item in thing)
+    return repr(thing)

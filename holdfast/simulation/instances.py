@@ -1,0 +1,297 @@
+"""One running instance of a unit: carries out what the protocol machines say.
+
+This is the whole of what `hosts` does on Spark, with states that are hashes: it
+processes frames, pins states by number, builds the files of a checkpoint (a base
+that is shipped rarely, a delta against it, the frames of the queue), sends messages.
+A frozen instance hears nothing and does nothing until it thaws; then it goes on as
+if no time had passed, which is what makes it dangerous. What a dead one leaves on
+its host's disk is its near checkpoint: state and queue, one failure domain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast.protocols.dialogue import (
+    CheckpointPrepared,
+    CheckpointStored,
+    CheckpointWanted,
+    CommitCheckpoint,
+    DrawInterval,
+    FrameProcessed,
+    IntervalDrawn,
+    MessageArrived,
+    OutputFrame,
+    PeerFound,
+    PinFrame,
+    PrepareCheckpoint,
+    ProcessFrame,
+    Restored,
+    Send,
+    StepDown,
+    StoreCheckpoint,
+    UnitInstruction,
+    UnitMessage,
+    UnpinFrame,
+)
+from holdfast.protocols.messages import (
+    Kind,
+    Manifest,
+    Stage,
+    Stamp,
+    StoreAnswered,
+)
+from holdfast.protocols.shipping import SendToStore, Shipped, ShippingInstruction, Superseded
+from holdfast.simulation.graphs import next_state, outputs_of
+from holdfast.simulation.world import ScheduleBroken
+
+if TYPE_CHECKING:
+    from holdfast.simulation.schedule import Schedule
+
+__all__ = ["Instance", "restored_from"]
+
+# A base is shipped again after this many checkpoints against it.
+_CHECKPOINTS_PER_BASE = 4
+
+
+class Instance:
+    """Alive, frozen, or dead; `near_valid` says whether its disk can still be used."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        unit: str,
+        epoch: int,
+        host: int,
+        restored: Restored,
+        state: int,
+        base: tuple[int, str] | None,
+    ) -> None:
+        self.schedule = schedule
+        self.world = schedule.world
+        self.unit = unit
+        self.epoch = epoch
+        self.host = host
+        self.address = (unit, epoch)
+        self.alive = True
+        self.frozen = False
+        self.near_valid = True
+        self.tainted = False
+        self.states = {restored.frame: state}
+        self.inbox: list[tuple[str, object]] = []
+        self.wiring = schedule.graph.wirings[unit]
+        parts = schedule.parts
+        stamp = Stamp(unit, 0, epoch)
+        self.machine = parts.unit(
+            self.wiring,
+            schedule.protection(self.wiring, epoch, restored),
+            stamp,
+            restored,
+            schedule.bytes_max,
+        )
+        self.shipping = parts.shipping(stamp, schedule.store_names, schedule.needed)
+        self._base = base
+        self._since_base = 0
+        self._manifests: dict[int, Manifest] = {}
+        self._pins: dict[int, int] = {}
+        self._outside = ":" in unit
+        self._ideal = schedule.ideal[unit]
+
+    # ---- what happens to it ----------------------------------------------------------
+
+    def start(self) -> None:
+        self.carry_out(self.machine.start())
+
+    def kill(self, near_valid: bool) -> None:
+        self.alive = False
+        self.near_valid = self.near_valid and near_valid
+        self.world.note(self.unit, f"epoch {self.epoch} killed, near {self.near_valid}")
+        self.world.touched.add(self.unit)
+
+    def thaw(self) -> None:
+        self.frozen = False
+        inbox, self.inbox = self.inbox, []
+        self.world.note(self.unit, f"epoch {self.epoch} wakes with {len(inbox)} waiting")
+        for name, argument in inbox:
+            if self.alive:
+                getattr(self, name)(argument)
+
+    def _sleeps(self, name: str, argument: object) -> bool:
+        """Dead or frozen; a frozen one finds it when it wakes."""
+        if not self.alive:
+            return True
+        if self.frozen:
+            self.inbox.append((name, argument))
+        return self.frozen
+
+    def receive(self, message: UnitMessage) -> None:
+        if self._sleeps("receive", message):
+            return
+        self.world.note(self.unit, message)
+        checks = self.schedule.checks
+        event = MessageArrived(message)
+        if checks.hears(self, message):
+            self.carry_out(checks.refuse(self, message, lambda: self.machine.handle(event)))
+        else:
+            self.carry_out(self.machine.handle(event))
+
+    def peer_found(self, edge: str) -> None:
+        if not self._sleeps("peer_found", edge):
+            self.carry_out(self.machine.handle(PeerFound(edge)))
+
+    def want_checkpoint(self, reason: str = "asked") -> None:
+        if not self._sleeps("want_checkpoint", reason):
+            self.carry_out(self.machine.handle(CheckpointWanted()))
+
+    def store_answered(self, answer: StoreAnswered) -> None:
+        if not self._sleeps("store_answered", answer):
+            self._ship(self.shipping.answered(answer))
+
+    def store_found(self, store: str) -> None:
+        if not self._sleeps("store_found", store):
+            self._ship(self.shipping.store_found(store))
+
+    def frame_done(self, order: ProcessFrame) -> None:
+        if self._sleeps("frame_done", order):
+            return
+        frame = order.frame
+        inputs = tuple(0 if i is None else i.checksum for i in order.inputs)
+        state = next_state(self.states[frame - 1], frame, inputs)
+        self.states[frame] = state
+        outputs = outputs_of(self.wiring, state)
+        lost = any(i is not None and i.kind is Kind.LOST for i in order.inputs)
+        self.schedule.saw_state(self, frame, state, lost)
+        self.world.note(self.unit, order)
+        size = 200 + state % 400
+        self.carry_out(self.machine.handle(FrameProcessed(frame, outputs, size)))
+
+    # ---- what it does ----------------------------------------------------------------
+
+    def carry_out(self, instructions: Iterable[UnitInstruction]) -> None:
+        schedule, world = self.schedule, self.world
+        world.touched.add(self.unit)
+        for instruction in instructions:
+            match instruction:
+                case Send(to, message):
+                    schedule.send(self, to, message)
+                case ProcessFrame():
+                    self._process(instruction)
+                case PinFrame(serial, frame):
+                    self._pin(serial, frame)
+                case UnpinFrame(serial):
+                    self._pins.pop(serial, None)
+                case StoreCheckpoint(serial, frame, queues):
+                    manifest = self._pack(serial, frame, queues)
+                    self._ship(self.shipping.ship(manifest, Stage.FINAL))
+                case PrepareCheckpoint(serial, frame, queues):
+                    manifest = self._pack(serial, frame, queues)
+                    self._ship(self.shipping.ship(manifest, Stage.PREPARE))
+                case CommitCheckpoint(serial):
+                    self._ship(self.shipping.ship(self._manifests[serial], Stage.COMMIT))
+                case DrawInterval(least, most):
+                    drawn = world.rng.randint(least, max(least, most))
+                    self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
+                case StepDown(epoch):
+                    schedule.stepped_down(self, epoch)
+                case _:
+                    assert_never(instruction)
+
+    def _process(self, order: ProcessFrame) -> None:
+        world = self.world
+        if self.unit.startswith("sink:"):
+            self.frame_done(order)
+        elif self._outside:
+            if order.frame <= self.schedule.frames:
+                due = self.schedule.frame_time * order.frame
+                world.at(max(world.now, due), self.frame_done, order)
+        else:
+            world.after(0.1 + 0.7 * world.rng.random(), self.frame_done, order)
+
+    def _pin(self, serial: int, frame: int) -> None:
+        if frame not in self.states:
+            raise ScheduleBroken(self.unit, f"pin of frame {frame}, which it does not hold")
+        self._pins[serial] = frame
+        self.schedule.pinned(self)
+
+    def _pack(
+        self, serial: int, frame: int, queues: tuple[tuple[str, int], ...]
+    ) -> Manifest:
+        """The files of a checkpoint; their names are their hashes."""
+        if self._pins.get(serial) != frame:
+            raise ScheduleBroken(self.unit, f"checkpoint {serial} of frame {frame} not pinned")
+        blobs = self.schedule.blobs
+        state = self.states[frame]
+        if self._base is None or self._since_base >= _CHECKPOINTS_PER_BASE:
+            name = f"{self.unit}/base.{frame}.{state:x}"
+            blobs[name] = state
+            self._base = (frame, name)
+            self._since_base = 0
+        self._since_base += 1
+        delta = f"{self.unit}/delta.{self._base[0]}.{frame}.{state:x}"
+        blobs[delta] = (frame, state)
+        files = [self._base[1], delta]
+        queue = self.machine.queue
+        wanted = set()
+        for edge, after in queues:
+            for number in range(after + 1, frame + 1):
+                held = queue.frame(edge, number)
+                wanted.add((number, held))
+        for number, held in sorted(wanted, key=lambda w: (w[0], w[1].port)):
+            name = f"{self.unit}/frame.{held.port}.{number}.{held.checksum:x}"
+            blobs[name] = (number, held)
+            files.append(name)
+        manifest = Manifest(self.unit, self.epoch, serial, frame, queues, tuple(files))
+        self._manifests[serial] = manifest
+        return manifest
+
+    def _ship(self, instructions: Iterable[ShippingInstruction]) -> None:
+        self.world.touched.add(self.unit)
+        for instruction in instructions:
+            match instruction:
+                case SendToStore(store, request):
+                    self.schedule.send_to_store(self, store, request)
+                case Shipped(manifest, Stage.PREPARE):
+                    self.carry_out(self.machine.handle(CheckpointPrepared(manifest.serial)))
+                case Shipped(manifest, _):
+                    self.schedule.shipped(self, manifest)
+                    self._forget(manifest.frame)
+                    size = 200 + 60 * len(manifest.files)
+                    event = CheckpointStored(manifest.serial, size)
+                    self.carry_out(self.machine.handle(event))
+                case Superseded():
+                    self.schedule.stepped_down(self, None)
+                case _:
+                    assert_never(instruction)
+
+    def _forget(self, frame: int) -> None:
+        """States before a stored checkpoint are of no use to anybody."""
+        for number in [n for n in self.states if n < frame]:
+            del self.states[number]
+
+    # ---- what it leaves ----------------------------------------------------------------
+
+    def near(self, stored: int) -> tuple[Restored, int, tuple[int, str] | None]:
+        """State and queue on the host's disk, as the next instance here finds them."""
+        queue = self.machine.queue
+        frame = self.machine.processed
+        restored = Restored(
+            frame,
+            stored,
+            tuple(queue.acked.items()),
+            tuple(queue.contents()),
+        )
+        return restored, self.states[frame], self._base
+
+
+def restored_from(
+    manifest: Manifest, blobs: dict[str, object], stored: int
+) -> tuple[Restored, int, tuple[int, str]]:
+    """Unpack a checkpoint that was fetched whole."""
+    base = manifest.files[0]
+    frame, state = blobs[manifest.files[1]]
+    frames: list[tuple[int, OutputFrame]] = [blobs[f] for f in manifest.files[2:]]
+    restored = Restored(frame, stored, manifest.queues, tuple(frames))
+    return restored, state, (int(base.split(".")[1]), base)
+
+

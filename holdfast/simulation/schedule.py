@@ -1,0 +1,288 @@
+"""One seed, from the first frame to the calm end.
+
+Everything random about a schedule comes from its seed: the graph (if random), the
+sizes, delays and phases, the number of backup copies, the faults. The calm end heals
+everything, lets the data flow out, asks for a last checkpoint and then requires what
+`checks.at_rest` says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.protocols.activation import Activation, StartUnit
+from holdfast.protocols.dialogue import CheckpointMachine, Restored, UnitMessage
+from holdfast.protocols.invariants import BrokenInvariant
+from holdfast.protocols.messages import (
+    Manifest,
+    RefusalSent,
+    StoreAnswered,
+    StoreSent,
+)
+from holdfast.protocols.outside import SinkLedger, SourceLog
+from holdfast.protocols.queue import refuse_small_bound
+from holdfast.protocols.shipping import Shipping
+from holdfast.protocols.storing import BackupStore, Kept
+from holdfast.protocols.unit import Unit
+from holdfast.protocols.wiring import Wiring
+from holdfast.simulation.checks import Checks
+from holdfast.simulation.faults import Faults
+from holdfast.simulation.graphs import FRAME_BYTES_MAX, first_state, graph_for, ideal_run
+from holdfast.simulation.instances import Instance, restored_from
+from holdfast.simulation.network import Address, Network
+from holdfast.simulation.protections import PROTECTIONS, Protections
+from holdfast.simulation.stores import SimulatedStore
+from holdfast.simulation.supervision import ActivationRun, Host, Supervision
+from holdfast.simulation.world import ScheduleBroken, World
+
+__all__ = ["Outcome", "Parts", "Schedule"]
+
+# More rounds than this after the calm mean that checkpoints do not complete. One
+# brings every unit a checkpoint; extensions may leave a second and third one to do.
+_CALM_ROUNDS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The protocol classes under test; mutants replace one of them."""
+
+    unit: type[Unit] = Unit
+    shipping: type[Shipping] = Shipping
+    store: type[BackupStore] = BackupStore
+    activation: type[Activation] = Activation
+    protections: dict[str, Any] = field(default_factory=dict)
+    bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one schedule showed."""
+
+    seed: int
+    steps: int
+    faults: int
+    probes: frozenset[str]
+    counts: Counter[str]
+    broken: str | None = None
+    story: tuple[str, ...] = ()
+
+
+class Schedule:
+    """The world of one seed. `play` runs it."""
+
+    def __init__(self, protocol: str, graph: str, seed: int, parts: Parts | None = None) -> None:
+        if protocol not in PROTECTIONS:
+            raise ValueError(f"no protocol {protocol!r}; there are {', '.join(PROTECTIONS)}")
+        self.parts = parts or Parts()
+        self.seed = seed
+        self.world = world = World(seed * 7919 + 17)
+        rng = world.rng
+        self.graph = graph_for(graph, rng)
+        self.frames = rng.randint(16, 26)
+        self.frame_time = 1.4 + 0.8 * rng.random()
+        every = rng.randint(3, 6)
+        self.protections = Protections(protocol, self.graph, every, rng, self.parts.protections)
+        self.lossy = self.protections.lossy
+        self.bytes_max = self.parts.bytes_max or (
+            (2 * (every + 1) + rng.randint(0, 8)) * FRAME_BYTES_MAX
+        )
+        if self.parts.bytes_max is None:
+            refuse_small_bound(self.bytes_max, every, FRAME_BYTES_MAX)
+        self.ideal = ideal_run(self.graph, self.frames)
+        self.blobs: dict[str, Any] = {}
+        self.network = Network(world, self._deliver)
+        self.probes: set[str] = set()
+        self.counts: Counter[str] = Counter()
+        self.calm = False
+
+        copies, self.needed = rng.choice(((1, 1), (1, 1), (3, 2)))
+        self.store_names = tuple(f"store{i}" for i in range(copies))
+        self.stores = {
+            name: SimulatedStore(
+                world, name, self.graph.inner, copies - self.needed + 1,
+                self.parts.store, self._store_answers,
+            )
+            for name in self.store_names
+        }
+        for store in self.stores.values():
+            kept = [Kept(unit, 1, None) for unit in self.graph.inner]
+            store.machine = self.parts.store(store.name, kept)
+            for unit in self.graph.inner:
+                store.disk.registers[unit] = store.promised[unit] = 1
+        self.hosts = [Host(i) for i in range(len(self.graph.inner) + 1)]
+        self.instances: dict[Address, Instance] = {}
+        self.current: dict[str, Instance] = {}
+        self.supervision = Supervision(self)
+        self.checks = Checks(self)
+        self.faults = Faults(self)
+
+    # ---- playing ---------------------------------------------------------------------
+
+    def play(self) -> Outcome:
+        broken: str | None = None
+        story: list[str] = []
+        try:
+            self._start_all()
+            self.faults.plan()
+            self.world.run(self.checks.after_step)
+            self._calm_end()
+        except ScheduleBroken as failure:
+            broken, story = str(failure), self.world.story(failure.subject)
+        except BrokenInvariant as failure:
+            subject = self.world.trace[-1][1] if self.world.trace else "schedule"
+            broken, story = f"{subject}: {failure}", self.world.story(subject)
+        return Outcome(
+            self.seed,
+            self.world.steps,
+            self.faults.done,
+            frozenset(self.probes),
+            self.counts,
+            broken,
+            tuple(story),
+        )
+
+    def _start_all(self) -> None:
+        rng = self.world.rng
+        for unit in self.graph.wirings:
+            host = rng.randrange(len(self.hosts))
+            self._install(unit, 1, host, Restored(), first_state(unit), None)
+        for instance in list(self.current.values()):
+            instance.start()
+        self.checks.after_step(set(self.graph.wirings))
+        self.world.touched.clear()
+
+    def _calm_end(self) -> None:
+        self.calm = True
+        self.checks.all_delivered()
+        for _ in range(_CALM_ROUNDS_MAX):
+            for unit in self.graph.inner:
+                if self.protections.triggers(self.graph.wirings[unit]):
+                    self.current[unit].want_checkpoint()
+            self.world.run(self.checks.after_step)
+            if self.checks.all_acknowledged() is None:
+                break
+        self.checks.at_rest()
+
+    # ---- units -----------------------------------------------------------------------
+
+    def protection(self, wiring: Wiring, epoch: int, restored: Restored) -> CheckpointMachine:
+        if wiring.unit.startswith("log:"):
+            return SourceLog()
+        if wiring.unit.startswith("sink:"):
+            return SinkLedger(wiring)
+        return self.protections.machine(wiring, epoch, restored)
+
+    def _install(
+        self,
+        unit: str,
+        epoch: int,
+        host: int,
+        restored: Restored,
+        state: int,
+        base: tuple[int, str] | None,
+    ) -> Instance:
+        instance = Instance(self, unit, epoch, host, restored, state, base)
+        self.instances[instance.address] = instance
+        if unit not in self.current or self.current[unit].epoch < epoch:
+            self.current[unit] = instance
+        if not instance.address[0].startswith(("log:", "sink:")):
+            self.hosts[host].near[unit] = instance
+        return instance
+
+    def start_unit(self, run: ActivationRun, order: StartUnit) -> None:
+        unit = run.unit
+        if (unit, order.epoch) in self.instances:
+            raise ScheduleBroken(unit, f"two instances hold epoch {order.epoch}")
+        base: tuple[int, str] | None
+        if order.near is not None and run.left is not None:
+            restored, state, base = run.left.near(order.stored)
+        elif order.manifest is not None:
+            restored, state, base = restored_from(order.manifest, self.blobs, order.stored)
+        else:
+            restored, state, base = Restored(), first_state(unit), None
+        before = self.current[unit]
+        if before.alive and before.epoch < order.epoch:
+            self.probe("started_beside_a_living_one")
+        self.world.note(
+            unit, f"epoch {order.epoch} starts at {restored.frame}, near {order.near is not None}"
+        )
+        instance = self._install(unit, order.epoch, run.host.number, restored, state, base)
+        self.world.touched.add(unit)
+        instance.start()
+
+    def stepped_down(self, instance: Instance, epoch: int | None) -> None:
+        """A store or a peer refused it; right only if a higher epoch was claimed."""
+        unit = instance.unit
+        if instance.epoch >= self.supervision.epochs_heard.get(unit, 1):
+            raise ScheduleBroken(unit, f"epoch {instance.epoch} refused, but none is higher")
+        instance.alive = False
+        instance.near_valid = False
+        self.counts["stepped_down"] += 1
+        self.world.note(unit, f"epoch {instance.epoch} steps down")
+        self.world.touched.add(unit)
+        if self.current[unit] is instance:
+            # The claim that fenced it may have died half-way: somebody must look.
+            self.supervision.suspect(unit, 2.0)
+
+    # ---- messages --------------------------------------------------------------------
+
+    def send(self, sender: Instance, to: str, message: UnitMessage) -> None:
+        if isinstance(message, RefusalSent):
+            epoch = message.refused.epoch
+        else:
+            # Whom it has heard of; before that, whom the directory names.
+            epoch = sender.machine.fence.highest(to) or self.current[to].epoch
+        self.network.send(sender.address, (to, epoch), message)
+
+    def _deliver(self, receiver: Address, message: UnitMessage) -> None:
+        instance = self.instances.get(receiver)
+        if instance is not None:
+            instance.receive(message)
+
+    def send_to_store(self, sender: Instance, store: str, request: StoreSent) -> None:
+        target = self.stores[store]
+        self.world.after(self.world.between(0.1, 0.9), target.receive, request, target.life)
+        self.faults.shipping(sender, store)
+
+    def _store_answers(self, answer: Any) -> None:
+        delay = self.world.between(0.1, 0.6)
+        if isinstance(answer, StoreAnswered):
+            instance = self.instances.get((answer.unit, answer.epoch))
+            if instance is not None:
+                self.world.after(delay, instance.store_answered, answer)
+        else:
+            run = self.supervision.by_claimant.get(answer.claimant)
+            if run is not None:
+                self.world.after(delay, run.claim_answered, answer)
+
+    # ---- what others want to know ------------------------------------------------------
+
+    def probe(self, name: str) -> None:
+        self.probes.add(name)
+
+    def saw_state(self, instance: Instance, frame: int, state: int, lost: bool) -> None:
+        self.checks.saw_state(instance, frame, state, lost)
+
+    def pinned(self, instance: Instance) -> None:
+        self.counts["pinned"] += 1
+        self.faults.pinned(instance)
+
+    def shipped(self, instance: Instance, manifest: Manifest) -> None:
+        self.counts["stored"] += 1
+        self.counts["stored_bytes"] += 60 * len(manifest.files)
+        self.checks.shipped(instance, manifest)
+
+    def activating(self, unit: str) -> None:
+        self.counts["activations"] += 1
+        self.faults.activating(unit)
+
+    def each_edge_of(self, x: str, y: str, action: Callable[[Instance, str], None]) -> None:
+        """Tell both ends of every edge between two units, as their transports would."""
+        for edge in self.graph.edges:
+            if {edge.producer, edge.consumer} == {x, y}:
+                action(self.current[edge.producer], edge.name)
+                if edge.producer != edge.consumer:
+                    action(self.current[edge.consumer], edge.name)
