@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 # `hf.frames(10)` is a function, `holdfast.frames` also a package. Python binds a package to
 # its parent when it is first imported: once here, so that no later import hides the function.
-import holdfast.frames
+import holdfast.frames  # noqa: F401
 from holdfast.errors import Finding, HoldfastError
 from holdfast.graph.model import ARRIVAL
 from holdfast.graph.options import feedback, rows

@@ -97,17 +97,14 @@ def _operator(draft: _Draft, off: set[str], declared: set[str], notes: list[Find
     )
 
 
-def _with_edge_delays(
-    process: StreamProcess, operators: list[Operator], notes: list[Finding]
-) -> list[Operator]:
+def _with_edge_delays(process: StreamProcess, operators: list[Operator], notes: list[Finding]) -> list[Operator]:
     for stream, consumer, delay_ms, line in process._edge_delays:
         found = False
         for i, operator in enumerate(operators):
             if operator.name == consumer and any(edge.stream == stream for edge in operator.inputs):
                 found = True
                 edges = tuple(
-                    replace(edge, delay_ms_max=delay_ms) if edge.stream == stream else edge
-                    for edge in operator.inputs
+                    replace(edge, delay_ms_max=delay_ms) if edge.stream == stream else edge for edge in operator.inputs
                 )
                 operators[i] = replace(operator, inputs=edges)
         if not found:
@@ -116,9 +113,7 @@ def _with_edge_delays(
     return operators
 
 
-def _with_protections(
-    process: StreamProcess, operators: list[Operator], notes: list[Finding]
-) -> list[Operator]:
+def _with_protections(process: StreamProcess, operators: list[Operator], notes: list[Finding]) -> list[Operator]:
     names = [operator.name for operator in operators]
     for name, protection, line in process._protects:
         if name in names:

@@ -15,7 +15,17 @@ from pathlib import Path
 
 from holdfast.errors import UsageError
 
-__all__ = ["as_names", "caller", "checked_name", "did_you_mean", "nearest", "one_of", "refuse", "shown_path", "size_bytes"]
+__all__ = [
+    "as_names",
+    "caller",
+    "checked_name",
+    "did_you_mean",
+    "nearest",
+    "one_of",
+    "refuse",
+    "shown_path",
+    "size_bytes",
+]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -83,7 +83,11 @@ def _unit(graph: Graph, unit: Unit, wide: int) -> list[str]:
 
 
 def _reads(edge: Edge) -> str:
-    name = edge.stream if edge.port in (edge.stream, "of", "left", "right") or _counted(edge) else f"{edge.stream} as {edge.port}"
+    name = (
+        edge.stream
+        if edge.port in (edge.stream, "of", "left", "right") or _counted(edge)
+        else f"{edge.stream} as {edge.port}"
+    )
     if edge.is_feedback:
         return f"{name} ↺ {count(edge.feedback_frames, 'frame')} back"
     return name
@@ -91,5 +95,3 @@ def _reads(edge: Edge) -> str:
 
 def _counted(edge: Edge) -> bool:
     return edge.port.startswith("of") and edge.port[2:].isdigit()
-
-

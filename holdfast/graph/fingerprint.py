@@ -98,9 +98,7 @@ def _has_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) 
 
 
 def _consts(code: types.CodeType) -> list[str]:
-    return [
-        str(_consts(const)) if isinstance(const, types.CodeType) else repr(const) for const in code.co_consts
-    ]
+    return [str(_consts(const)) if isinstance(const, types.CodeType) else repr(const) for const in code.co_consts]
 
 
 def _constant(value: object, seen: dict[int, int], home: Mapping[str, object]) -> object:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from holdfast.errors import Finding
 from holdfast.graph.declared import did_you_mean, nearest
 from holdfast.graph.durations import show_ms
-from holdfast.graph.known import columns_at, columns_of, show_columns
+from holdfast.graph.known import columns_at, show_columns
 from holdfast.graph.model import ARRIVAL, Arrival, Edge, Graph, Operator, Param, Source
 from holdfast.graph.promises import InOrderAcross, Within
 from holdfast.graph.protections import none
@@ -141,7 +141,7 @@ def _windows(graph: Graph) -> Iterator[Finding]:
                 "ClocksDoNotFit",
                 f"operator '{operator.name}' has a window in element time, the process is cut by arrival.",
                 where=where,
-                why="a window closes when the frame's boundary passes it; boundaries by arrival say nothing about a column",
+                why="a window closes when a frame's boundary passes it; arrival says nothing about a column",
                 effect=EFFECT,
                 do="time='COLUMN' for the process, or a window of hf.rows(n)",
             )
@@ -165,7 +165,7 @@ def _windows(graph: Graph) -> Iterator[Finding]:
             yield Finding(
                 "HF-G009",
                 "ClocksDoNotFit",
-                f"operator '{operator.name}' begins a window every {show_ms(every)} and each is {show_ms(window)} long.",
+                f"operator '{operator.name}' begins a window of {show_ms(window)} every {show_ms(every)}.",
                 where=where,
                 why=f"elements in the {show_ms(every - window)} between two windows would be in none",
                 effect=EFFECT,

@@ -125,9 +125,7 @@ def _explained(error: BaseException, file: Path) -> HoldfastError:
 
 def _is_users(filename: str, file: Path) -> bool:
     path = Path(filename)
-    return (
-        path == file or file.parent in path.parents
-    ) and not {"site-packages", "dist-packages"} & set(path.parts)
+    return (path == file or file.parent in path.parents) and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
 def _remedy(error: BaseException) -> str:

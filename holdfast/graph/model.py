@@ -237,8 +237,7 @@ class Graph:
             operator.name: {
                 producer.name
                 for edge in operator.inputs
-                if not edge.is_feedback
-                and isinstance(producer := self.producer_of(edge.stream), Operator)
+                if not edge.is_feedback and isinstance(producer := self.producer_of(edge.stream), Operator)
             }
             for operator in self.operators
         }

@@ -73,7 +73,7 @@ def feedback(stream: str, *, schema: object = None, frames: int = 1) -> Feedback
     """An edge that closes a cycle. The schema must be declared: inference would be circular."""
     if isinstance(frames, bool) or not isinstance(frames, int) or frames < 1:
         raise refuse(
-            "HF-C010",
+            "HF-C020",
             "NotACount",
             f"feedback('{stream}', frames={frames!r}) cannot be.",
             why="frame n cannot read what frame n itself is about to produce",
@@ -84,7 +84,7 @@ def feedback(stream: str, *, schema: object = None, frames: int = 1) -> Feedback
 
 def rows(count: int) -> Rows:
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise refuse("HF-C010", "NotACount", f"rows({count!r}) cannot be.", do="take a whole number of at least 1")
+        raise refuse("HF-C020", "NotACount", f"rows({count!r}) cannot be.", do="take a whole number of at least 1")
     return Rows(count)
 
 
@@ -167,16 +167,16 @@ def aggregate_options(
     if session is not None and (window is not None or every is not None):
         raise refuse(
             "HF-C012",
-            "WindowUnclear",
+            "WindowAmbiguous",
             "a session and a window are both declared.",
             do="keep session= (closes after a gap) or window= (closes by its length)",
         )
     if every is not None and window is None:
-        raise refuse("HF-C012", "WindowUnclear", "every= without window=.", do="add window=, e.g. window=every")
+        raise refuse("HF-C012", "WindowAmbiguous", "every= without window=.", do="add window=, e.g. window=every")
     if every is not None and isinstance(window, Rows) != isinstance(every, Rows):
         raise refuse(
             "HF-C012",
-            "WindowUnclear",
+            "WindowAmbiguous",
             f"window={window!r} and every={every!r} count differently.",
             do="give both as durations, or both as hf.rows(n)",
         )

@@ -10,6 +10,7 @@ Pure: a graph and its units in, text out; the same graph gives the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from holdfast.graph.known import columns_of, show_columns
@@ -217,7 +218,7 @@ class _Picture:
             between_blocks = [block.boxes[0] for block in chain[1:]]
             self._lanes[a, b] = [*self._lanes_out(a), *between_blocks, *self._lanes_in(b)]
             chain.append(self._blocks[two])
-            for x, y in zip(chain, chain[1:], strict=False):
+            for x, y in pairwise(chain):
                 near[id(x)].append(y)
                 near[id(y)].append(x)
         self._place(columns, near)
@@ -264,7 +265,9 @@ class _Picture:
         back = [edge for edge in graph.edges() if edge.is_feedback and graph.producer_of(edge.stream)]
         floor = self._height
         height = self._height + (34 * len(back) if back else 0)
-        legend = f"frames of {graph.frame_ms:,} ms" if graph.frame_ms % 1000 else f"frames of {graph.frame_ms // 1000} s"
+        legend = (
+            f"frames of {graph.frame_ms:,} ms" if graph.frame_ms % 1000 else f"frames of {graph.frame_ms // 1000} s"
+        )
         legend += f" by {graph.time}" if isinstance(graph.time, str) else " by arrival" if graph.time else ""
         legend += f" · {count(len(graph.operators), 'operator')} in {count(self._unit_count(), 'unit')}"
         width = max(self._width, _text_width(legend, "sub") + 2 * _MARGIN)

@@ -85,7 +85,8 @@ class StreamProcess:
         self._disabled: list[tuple[str, str]] = []
 
     def __repr__(self) -> str:
-        return f"<StreamProcess {self.name!r}: {len(self._sources)} sources, {len(self._drafts)} operators, {len(self._sinks)} sinks>"
+        parts = f"{len(self._sources)} sources, {len(self._drafts)} operators, {len(self._sinks)} sinks"
+        return f"<StreamProcess {self.name!r}: {parts}>"
 
     # -- parameters and sources --------------------------------------------------
 
@@ -294,9 +295,7 @@ class StreamProcess:
         **settings: Any,
     ) -> None:
         """Rows of two streams with equal keys and times at most `within` apart."""
-        chosen = read.join_options(
-            on=on, within=within, how=how, emits=emits, time=time, process_time=self._time
-        )
+        chosen = read.join_options(on=on, within=within, how=how, emits=emits, time=time, process_time=self._time)
         self._built_in(name, "join", {"left": left, "right": right}, chosen, settings)
 
     def union(self, name: str, *, of: list[Reads] | tuple[Reads, ...], **settings: Any) -> None:
@@ -355,7 +354,7 @@ class StreamProcess:
                     "HF-C003",
                     "UnknownWord",
                     f"promise {each!r} is not known.",
-                    do="take hf.lossless, hf.loses(at_most=...), hf.within('5 seconds'), hf.in_order, hf.in_order_across(...)",
+                    do="take hf.lossless, hf.loses(at_most=...), hf.within('5 seconds'), hf.in_order",
                 )
         label = checked_name(name if name is not None else str(stream).replace(".", "_"), what="sink")
         delay_ms = _optional_ms(delay_max, "delay_max")
@@ -477,9 +476,7 @@ def _checked_protection(protection: object) -> None:
 def _checked_time(time: object) -> str | Arrival | None:
     if time is None or isinstance(time, str | Arrival):
         return time
-    raise refuse(
-        "HF-C003", "UnknownWord", f"time={time!r} is no column.", do="write time='ts' or time=hf.ARRIVAL"
-    )
+    raise refuse("HF-C003", "UnknownWord", f"time={time!r} is no column.", do="write time='ts' or time=hf.ARRIVAL")
 
 
 def _optional_ms(value: object, what: str) -> int | None:

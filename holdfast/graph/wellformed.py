@@ -25,6 +25,13 @@ from holdfast.graph.model import Edge, Graph, Operator, Source
 __all__ = ["EFFECT", "check_well_formed"]
 
 EFFECT = "nothing was started, nothing was read"
+_RULES = {
+    1: "every input port has exactly one edge",
+    2: "every output port has at least one edge",
+    3: "both ends of an edge have one schema",
+    4: "no edge connects outside with outside",
+    5: "the delay allowed is at least the delay needed",
+}
 
 
 def check_well_formed(graph: Graph) -> Iterator[Finding]:
@@ -36,6 +43,10 @@ def check_well_formed(graph: Graph) -> Iterator[Finding]:
     yield from _types(graph)
     yield from _outside(graph)
     yield from _delays(graph)
+
+
+def _at(place: str, rule: int) -> str:
+    return f"{place}            (rule {rule}: {_RULES[rule]})"
 
 
 def _something_runs(graph: Graph) -> Iterator[Finding]:
@@ -87,7 +98,7 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
                 "HF-G001",
                 "PortWithoutStream",
                 f"port '{edge.port}' of operator '{edge.consumer}' reads '{edge.stream}', which is no stream.",
-                where=f"{edge.line}, edge {edge}            (rule 1: every input port has exactly one edge)",
+                where=_at(f"{edge.line}, edge {edge}", 1),
                 why="streams are: " + (", ".join(_others(graph, edge)) or "none"),
                 effect=EFFECT,
                 do=_which_stream(graph, edge),
@@ -98,7 +109,7 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
                 "HF-G001",
                 "PortWithoutStream",
                 f"operator '{operator.name}' reads no stream.",
-                where=f"{operator.line}, operator '{operator.name}'            (rule 1: every input port has exactly one edge)",
+                where=_at(f"{operator.line}, operator '{operator.name}'", 1),
                 why="it has no input port that is connected; without one it has no frames",
                 effect=EFFECT,
                 do=f"give it a positional parameter named after a stream: {', '.join(graph.streams) or '...'}",
@@ -108,7 +119,7 @@ def _inputs(graph: Graph) -> Iterator[Finding]:
                 "HF-G001",
                 "PortWithoutStream",
                 f"operator '{operator.name}' reads feedback only.",
-                where=f"{operator.line}, operator '{operator.name}'            (rule 1: every input port has exactly one edge)",
+                where=_at(f"{operator.line}, operator '{operator.name}'", 1),
                 why="frame n has to come from somewhere: a feedback edge delivers an earlier one",
                 effect=EFFECT,
                 do="read one stream without hf.feedback as well",
@@ -143,7 +154,7 @@ def _outputs(graph: Graph) -> Iterator[Finding]:
             "HF-G002",
             "StreamWithoutConsumer",
             f"output port '{port}' of {word} '{producer.name}' leads nowhere.",
-            where=f"{producer.line}, stream '{stream}'            (rule 2: every output port has at least one edge)",
+            where=_at(f"{producer.line}, stream '{stream}'", 2),
             why="no operator and no sink reads it",
             effect=EFFECT,
             do=f"{remedy}, or p.disable('{stream}') if that is meant",
@@ -262,7 +273,7 @@ def _differ(edge: Edge, why: str, do: str) -> Finding:
         "HF-G003",
         "PortTypesDiffer",
         f"stream '{edge.stream}' does not fit port '{edge.port}' of operator '{edge.consumer}'.",
-        where=f"{edge.line}, edge {edge}            (rule 3: both ends of an edge have one schema)",
+        where=_at(f"{edge.line}, edge {edge}", 3),
         why=why,
         effect=EFFECT,
         do=do,
@@ -287,7 +298,7 @@ def _outside(graph: Graph) -> Iterator[Finding]:
                 "HF-G004",
                 "OutsideToOutside",
                 f"sink '{sink.name}' writes source '{producer.name}' as it came.",
-                where=f"{sink.line}, edge {producer.name} -> {sink.name}            (rule 4: no edge connects outside with outside)",
+                where=_at(f"{sink.line}, edge {producer.name} -> {sink.name}", 4),
                 why="no operator stands between; there is nothing to protect or to replay",
                 effect=EFFECT,
                 do=f"p.map('kept', of='{producer.name}', select=['*']), then p.sink('kept', ...)",
@@ -302,7 +313,7 @@ def _delays(graph: Graph) -> Iterator[Finding]:
                 "DelayBelowMinimum",
                 f"operator '{operator.name}' may take {show_ms(operator.delay_ms_max)} for a frame and needs "
                 f"{show_ms(operator.delay_ms_min)}.",
-                where=f"{operator.line}, operator '{operator.name}'            (rule 5: the delay allowed is at least the delay needed)",
+                where=_at(f"{operator.line}, operator '{operator.name}'", 5),
                 why=f"delay_max={operator.delay_ms_max} ms, delay_min={operator.delay_ms_min} ms",
                 effect=EFFECT,
                 do=f"delay_max='{show_ms(operator.delay_ms_min)}' or more",
