@@ -135,7 +135,8 @@ class _Picture:
             self._blocks[f"unit {unit.name}"] = self._unit_block(unit)
         for sink in graph.sinks:
             lines = [("name", sink.name), *_wrapped(outside(sink.writer))]
-            lines += [("promise", f"✓ {promise}") for promise in sink.promises]
+            if sink.promises:  # a tick would say that it is kept; it is what was promised
+                lines += _wrapped("promises " + ", ".join(map(str, sink.promises)), 30, "promise")
             box = _Box(f"sink {sink.name}", lines, "sink", f"sink {sink.name}, {sink.line}")
             self._blocks[f"sink {sink.name}"] = _Block([[box]])
         self._home = {box.name: key for key, block in self._blocks.items() for box in block.boxes}

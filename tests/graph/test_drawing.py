@@ -42,7 +42,7 @@ def test_the_kiln_in_the_terminal():
 def test_the_kiln_as_a_picture():
     _, svg = drawn(load(KILN))
     texts = [element.text for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
-    for word in ("kiln", "probes", "damped", "average", "✓ lossless", "average as last, 1 frame back"):
+    for word in ("kiln", "probes", "damped", "average", "promises lossless, in order", "average as last, 1 frame back"):
         assert word in texts
     assert "unit average · ecoc extended every 10 frames" in texts
     assert svg.count('class="back"') == 1  # feedback is dashed, and only feedback
