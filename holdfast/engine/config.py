@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ class Config:
             self._journal.append(asdict(change))
             self._changes.append(change)
         return change
+
+    def plan(self, planned: Mapping[int, Mapping[str, Any]], *, who: str, at: str) -> None:
+        """Changes known beforehand; those in the log already are not written again."""
+        known = {(change.frame, change.name) for change in self._changes}
+        for frame, values in sorted(planned.items()):
+            for name, value in values.items():
+                if (frame, name) not in known:
+                    self.set(name, value, frame=frame, key=None, note="planned", who=who, at=at)
 
     def at(self, frame: int) -> dict[str, dict[str, Any]]:
         """name -> {"value": ..., "per": {key: value}} in force at the frame."""

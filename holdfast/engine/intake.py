@@ -40,7 +40,7 @@ class Intake(threading.Thread):
     ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source, self._board, self._epoch = source, board, epoch
-        self._stop = threading.Event()
+        self._halted = threading.Event()
         self._pace = Pace.of(rate if rate is not None else getattr(source.reader, "rate", None))
         self._frame_us = graph.frame_ms * 1000
         self._rows = 0
@@ -75,7 +75,7 @@ class Intake(threading.Thread):
         last = self._from_n - 1
         started = time.monotonic()
         try:
-            for frame in self._open.frames(self._stop):
+            for frame in self._open.frames(self._halted):
                 self._rows += frame.rows
                 if not self._wait_for_turn(frame.n, started):
                     return
@@ -93,7 +93,7 @@ class Intake(threading.Thread):
                 )
                 self._board.streams[name].late += frame.late_rows
                 last = frame.n
-            if not self._stop.is_set() and self.source.reader.bounded:
+            if not self._halted.is_set() and self.source.reader.bounded:
                 self._board.end(name, last)
         except HoldfastError as error:
             self._board.fail(error)
@@ -112,14 +112,14 @@ class Intake(threading.Thread):
             self._open.close()
 
     def halt(self) -> None:
-        self._stop.set()
+        self._halted.set()
         with self._board.changed:
             self._board.changed.notify_all()
 
     def _wait_for_turn(self, n: int, started: float) -> bool:
         """Held until there is room and, at a recorded pace, until the frame is due."""
         due = self._pace.due_s(n - self._from_n + 1, self._frame_us, self._rows)
-        while not self._stop.is_set():
+        while not self._halted.is_set():
             wait = started + due - time.monotonic()
             with self._board.changed:
                 if self._board.stopping:

@@ -33,7 +33,7 @@ class Outlet(threading.Thread):
             SinkContext(graph.name, sink.name, schema, time, Path(graph.base), epoch)
         )
         self.rows = 0
-        self._stop = threading.Event()
+        self._halted = threading.Event()
 
     def last(self) -> int:
         return self._open.last()
@@ -65,7 +65,7 @@ class Outlet(threading.Thread):
             self._open.close()
 
     def halt(self) -> None:
-        self._stop.set()
+        self._halted.set()
         with self._board.changed:
             self._board.changed.notify_all()
 
@@ -82,6 +82,6 @@ class Outlet(threading.Thread):
                         if size > _BYTES_AT_ONCE:
                             break
                     return frames
-                if self._stop.is_set():
+                if self._halted.is_set():
                     return None
                 self._board.changed.wait(timeout=1.0)

@@ -15,7 +15,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from holdfast.graph.process import StreamProcess
 
-__all__ = ["Run", "start", "state_folder"]
+__all__ = ["Run", "start", "start_graph", "state_folder"]
 
 _PROGRESS_S = 0.5
 
@@ -71,14 +71,38 @@ def start(
     on_progress: Callable[[Status], None] | None = None,
 ) -> Run:
     """Check, activate and begin. Returns when every unit's query runs."""
-    graph = process.graph()
+    return start_graph(
+        process.graph(),
+        state=state,
+        fresh=fresh,
+        keep=keep,
+        rate=rate,
+        until_frame=until_frame,
+        spark=spark,
+        on_progress=on_progress,
+    )
+
+
+def start_graph(
+    graph: Graph,
+    *,
+    state: str | Path | None = None,
+    fresh: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    rate: object = None,
+    until_frame: int | None = None,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[Status], None] | None = None,
+    changes: Mapping[int, Mapping[str, Any]] | None = None,
+) -> Run:
+    """The same for a graph; `changes` are parameter changes planned for frames to come."""
     findings = check_structure(graph)
     if any(not finding.warning for finding in findings):
         raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
     run = Run(graph, state_folder(graph, state), rate=rate, until=until_frame, on_progress=on_progress)
     run.findings = findings
     try:
-        run.activate(spark, fresh=tuple(fresh), keep=tuple(keep))
+        run.activate(spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
     except BaseException:
         run.release()
         raise
@@ -120,7 +144,14 @@ class Run:
 
     # ---- activation ----
 
-    def activate(self, spark: SparkSession | None, *, fresh: tuple[str, ...], keep: tuple[str, ...]) -> None:
+    def activate(
+        self,
+        spark: SparkSession | None,
+        *,
+        fresh: tuple[str, ...],
+        keep: tuple[str, ...],
+        planned: Mapping[int, Mapping[str, Any]],
+    ) -> None:
         epoch = self.folder.acquire(self.graph.name)
         self._tell()
         self._session(spark)
@@ -134,6 +165,7 @@ class Run:
         self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
         self._fresh_units(units, old, {*fresh, *self.changes.new})
         self._config = Config(self.folder.config, self.graph.params)
+        self._config.plan(planned, who=_user(), at=_now())
         self._board.closing_frames = _closing_frames(self.graph, units)
         self._board.until = self._until
         self._board.on_forget(_delete_file)
@@ -296,7 +328,14 @@ class Run:
         except BaseException as error:
             self._board.fail(error)
         finally:
-            self._shut_down()
+            try:
+                self._shut_down()
+            except BaseException as error:
+                self._board.fail(error)
+                self._state = "failed"
+                self.release()
+            finally:
+                self._done.set()
 
     def _give_permits(self) -> bool:
         moved = False
@@ -353,7 +392,6 @@ class Run:
             self._state = "finished" if whole and self._board.last_data_frame is not None else "stopped"
         self.release()
         self._tell()
-        self._done.set()
 
     def release(self) -> None:
         """Give back session, socket and lock. Safe to call twice."""
@@ -446,7 +484,7 @@ class Run:
         """Change parameters from the next frame no unit has begun; returns the (last) change."""
         for name, value in values.items():
             self._config.checked(name, value, key)
-        at = datetime.now(UTC).isoformat(timespec="seconds")
+        at = _now()
         change = None
         with self._board.changed:
             frame = max((unit.permitted for unit in self._board.units.values()), default=0) + 1
@@ -499,6 +537,10 @@ class Run:
                 return {"stopping": True}
             case other:
                 return {"error": f"no such request: {other!r}", "code": "", "exit": 2}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _user() -> str:
