@@ -90,7 +90,7 @@ def windows_in_batch(rows, size: int, step: int):
     return Counter(found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     readings,
     st.sampled_from([(10, 10), (100, 100), (100, 10), (100, 30), (70, 20), (10, 30)]),
@@ -109,7 +109,7 @@ def test_time_windows_equal_the_batch(rows, window, seconds, arrow):
         assert boundary == END or row[2] > boundary - frame
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(readings, st.sampled_from([1, 5, 20, 50]), frame_seconds, st.booleans())
 def test_sessions_equal_the_batch(rows, gap, seconds, arrow):
     """A frame boundary inside a session, or at its very end, must not split it."""
@@ -129,7 +129,7 @@ def test_sessions_equal_the_batch(rows, gap, seconds, arrow):
         assert boundary == END or row[2] >= boundary - pd.Timedelta(seconds=seconds)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     readings,
     st.sampled_from([(1, 1), (3, 3), (5, 2), (6, 3), (4, 1), (2, 5)]),
