@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.graph.schemas import Column, Schema
-from holdfast.operators.builtin import ALL, KeyedFunction, refuse
+from holdfast.operators.builtin import ALL, KeyedFunction, check_keys, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
 from holdfast.operators.measures import Measures, TypeOf, parse_call, plan, quoted
 from holdfast.operators.merging import merge, results
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Running", "Shape", "make_aggregate", "type_of_in"]
+
+# Names the windows use beside the slots, in the state or on the way to it.
+_OWN = {ALL, "wake", "_start", "_end", "_pane", "_time", "_session", "_window", "_seen"}
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,8 @@ def _shape(
             emits = {name: edges.get(parse_call(call)[0], call) for name, call in emits.items()}
     measures = plan(emits, schema, time=time, windowed=windowed, type_of=type_of)
     keys = tuple(column for name in by for column in schema.columns if column.name == name)
+    columns = (*measures.slot_columns, *measures.raw_columns)
+    check_keys(Schema(keys), {column.name for column in columns} | _OWN)
     emitted = keys + tuple(Column(one.name, one.type) for one in measures.measures)
     names = [column.name for column in emitted]
     if not emits or len(set(names)) < len(names):

@@ -24,7 +24,7 @@ Pure: no session, clock, file or randomness.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-__all__ = ["ALL", "FrameFunction", "KeyedFunction", "refuse"]
+__all__ = ["ALL", "FrameFunction", "KeyedFunction", "check_keys", "refuse"]
 
 # The state key of an aggregate over everything: a key needs a column.
 ALL = "_all"
@@ -79,3 +79,22 @@ def refuse(code: str, name: str, what: str, *, why: str = "", do: str = "") -> P
     return ProcessRefused(
         [Finding(code, name, what, why=why, effect="nothing was started, nothing was read", do=do)]
     )
+
+
+def check_keys(keys: Schema, taken: Iterable[str]) -> None:
+    """Refuses keys that cannot be compared, or are called like a column of our own."""
+    for column in keys.columns:
+        if "<" in column.type:
+            raise refuse(
+                "HF-O022",
+                "AggregateTypeRefused",
+                f"{column.name!r} cannot be a key: {column.type} has no equality to group by.",
+                do="compute a key of a plain type with map() before, e.g. to_json(...)",
+            )
+        if column.name in taken:
+            raise refuse(
+                "HF-O027",
+                "NameTaken",
+                f"a key called {column.name!r} meets a column of the operator's state.",
+                do=f"rename it with map() before: '{column.name} as key_{column.name.strip('_')}'",
+            )

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.graph.schemas import Column, Schema
-from holdfast.operators.builtin import KeyedFunction, refuse
+from holdfast.operators.builtin import KeyedFunction, check_keys, refuse
 from holdfast.operators.columns import (
     df_of,
     group_ids,
@@ -244,6 +244,12 @@ def make_join(options: Mapping[str, Any], left: Schema, right: Schema) -> KeyedF
     ]
     picked, emits = _output_columns(keys, left, right, options.get("emits"))
     values = Schema((Column("wake", "timestamp"), *sides[0].lists(), *sides[1].lists()))
+    check_keys(keys, values.names)
+    if _MET in left:
+        raise refuse(
+            "HF-O027", "NameTaken", f"a left column is called {_MET!r}, as one of the join's own.",
+            do="rename it with map() before the join",
+        )  # fmt: skip
     function = Join(
         left=sides[0],
         right=sides[1],

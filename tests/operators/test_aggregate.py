@@ -226,13 +226,16 @@ def test_calls_are_read_as_people_write_them(written, read):
         ({"by": "zone", "emits": {"x": "count(*)"}, "window_ms": 1, "session_ms": 1}, "HF-O024"),
         ({"by": "zone", "emits": {"x": "count(*)"}, "window_ms": 1000}, "HF-O024"),
         ({"by": "zoen", "emits": {"x": "count(*)"}}, "HF-O025"),
+        ({"by": "tags", "emits": {"x": "count(*)"}}, "HF-O022"),
+        ({"by": "wake", "emits": {"x": "count(*)"}}, "HF-O027"),
         ({"by": "zone", "emits": {}}, "HF-O026"),
         ({"by": "zone", "emits": {"zone": "count(*)"}}, "HF-O026"),
     ],
 )
 def test_what_has_no_defined_result_is_refused(options, code):
+    schema = Schema.of(SCHEMA.ddl + ", tags array<int>, wake int")
     with pytest.raises(ProcessRefused, match=code):
-        make_aggregate(options, SCHEMA)
+        make_aggregate(options, schema)
 
 
 def test_expression_types_come_from_spark_when_it_is_there():
