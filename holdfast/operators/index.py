@@ -79,8 +79,8 @@ def sorted_by(keys: pa.Table, shards: np.ndarray | None = None) -> np.ndarray:
         else:
             order = pc.sort_indices(column).to_numpy()
     else:
-        by = [(name, "ascending") for name in keys.column_names]
-        order = pc.sort_indices(keys, sort_keys=by, null_placement="at_start").to_numpy()
+        by = [(name, "ascending", "at_start") for name in keys.column_names]
+        order = pc.sort_indices(keys, sort_keys=by).to_numpy()
     if shards is None:
         return order
     # Shards are few: 16 bits make this a radix sort.

@@ -43,7 +43,7 @@ class KeyedSpec:
     @cached_property
     def key_schema(self) -> Schema:
         first = self.ports[0][1]
-        return Schema(tuple(column for name in self.keys for column in first.columns if column.name == name))
+        return Schema(tuple(c for name in self.keys for c in first.columns if c.name == name))
 
     @cached_property
     def input_schema(self) -> pa.Schema:
@@ -154,15 +154,23 @@ def read_notes(directory: str | os.PathLike, n: int, shards: Iterable[int]) -> l
             fields["runs"] = _runs_from_json(fields["runs"])
             found.append(Note(**fields))
     found.sort(key=lambda note: -note.epoch)
-    taken: list[Note] = []
-    covered: set[int] = set()
-    for note in found:
-        if covered.isdisjoint(note.shards):
-            taken.append(note)
-            covered |= set(note.shards)
-    missing = sorted(set(shards) - covered)
-    invariant(not missing, f"no task left a note about shards {missing} of frame {n}")
+    wanted = frozenset(shards)
+    taken = _cover(wanted, found)
+    missing = sorted(wanted.difference(*(note.shards for note in found)))
+    invariant(taken is not None, f"frame {n}: no task left a note about shards {missing or sorted(wanted)}")
     return taken
+
+
+def _cover(shards: frozenset[int], notes: list[Note]) -> list[Note] | None:
+    """Notes that speak of each shard once; attempts may have cut shards into tasks differently."""
+    if not shards:
+        return []
+    for note in notes:
+        if min(shards) in note.shards and shards.issuperset(note.shards):
+            rest = _cover(shards.difference(note.shards), notes)
+            if rest is not None:
+                return [note, *rest]
+    return None
 
 
 def _tagged(letter: str, schemas: list[Schema]) -> list[pa.Field]:
