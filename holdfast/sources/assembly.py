@@ -8,16 +8,16 @@ what closed long ago.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
-from holdfast.frames.cut import NULL_US, Cut
+from holdfast.frames.cut import NULL_US, Cut, Cutter
 from holdfast.frames.identity import END_US, FIRST_N
-from holdfast.sources.index import IndexedFile
+from holdfast.sources.index import IndexedFile, Piece
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
 from holdfast.sources.reference import Reference
 
@@ -46,16 +46,58 @@ class Assembly:
         self.next = first  # the frame that is handed out next
         self._failed: SourceError | None = None
 
-    def add(self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut) -> int:
-        """Rows [start, start + len) of `file`, as the cutter has placed them.
+    def add(self, file: IndexedFile, piece: Piece, cutter: Cutter) -> int:
+        """Cut the next rows of `file`. Returns the frame up to which all is closed.
 
-        Returns the frame up to which all is closed. The cutter admits whatever
-        is late; what is declared for late elements is done here. An element that
-        stops the source stops it after the frames before it, however the input
-        was handed over: take them, then `check`.
+        The cutter admits whatever is late; what is declared for late elements is
+        done here. An element that stops the source stops it after the frames
+        before it, however the input was handed over: take them, then `check`.
         """
-        if not len(times_us) or self._failed is not None:
-            return cut.closed
+        if not piece.rows or self._failed is not None:
+            return cutter.closed
+        placed = self._place_in_order(piece, cutter)
+        if placed is not None:
+            for n, ranges in placed:
+                self._at(n).parts.append((file, ranges))
+            return cutter.closed
+        before = cutter.state()
+        at = self._add(file, piece.start, piece.times_us, cutter.feed(piece.times_us))
+        if self._failed is None:
+            return cutter.closed
+        return Cutter.restored(before).feed(piece.times_us[:at]).closed
+
+    def _place_in_order(
+        self, piece: Piece, cutter: Cutter
+    ) -> list[tuple[int, np.ndarray]] | None:
+        """Frames of rows none of which can be late, without looking at each; else None.
+
+        Elements of one open frame, or in time order from an open frame on, are
+        never late: the newest before each is before the end of its own frame.
+        The cutter need only see the first and the last.
+        """
+        low_us, high_us = piece.span_us or (NULL_US, NULL_US)
+        if piece.span_us is None or not self._in_one_frame(low_us, high_us):
+            times = piece.times_us
+            if (times[1:] < times[:-1]).any():
+                return None
+            low_us, high_us = int(times[0]), int(times[-1])
+        first, last = self._clock.frame_at(low_us), self._clock.frame_at(high_us)
+        if high_us >= END_US or first <= cutter.closed or last - self.next > EMPTY_FRAMES_MAX:
+            return None
+        cutter.feed(np.array([low_us, high_us]))
+        if first == last:
+            return [(first, np.array([[piece.start, piece.start + piece.rows]]))]
+        ends_us = self._clock.boundary_us(first) + np.arange(last - first) * self._clock.frame_us
+        edges = np.concatenate(([0], np.searchsorted(piece.times_us, ends_us), [piece.rows]))
+        filled = np.flatnonzero(edges[1:] > edges[:-1])
+        ranges = np.column_stack((edges[:-1], edges[1:]))[filled] + piece.start
+        return [(first + int(at), ranges[i : i + 1]) for i, at in enumerate(filled)]
+
+    def _in_one_frame(self, low_us: int, high_us: int) -> bool:
+        return self._clock.frame_at(low_us) == self._clock.frame_at(high_us)
+
+    def _add(self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut) -> int:
+        """How many of the rows were placed: all, or those before one that fails."""
         at, self._failed = self._first_failure(file, start, times_us, cut)
         frames, late = cut.frames[:at], cut.late[:at]
         keys = frames
@@ -72,7 +114,7 @@ class Assembly:
                     self._at(key).parts.append((file, ranges))
                 elif key < 0:
                     self._at(-key).apart.append((file, ranges))
-        return cut.closed if self._failed is None else self._closed_before(at, cut)
+        return at
 
     def check(self) -> None:
         """Raise what stopped the source, if anything did."""
@@ -108,11 +150,14 @@ class Assembly:
             )
         return found
 
-    def restore(self, saved: list[dict]) -> None:
+    def restore(
+        self, saved: list[dict], here: Callable[[Reference], Reference] = lambda found: found
+    ) -> None:
+        """Take up what `saved` gave; `here` finds a reference again after a move."""
         for fields in saved:
             self._open[fields["n"]] = _Open(
-                kept=[Reference.from_json(found) for found in fields["references"]],
-                kept_apart=[Reference.from_json(found) for found in fields["apart"]],
+                kept=[here(Reference.from_json(found)) for found in fields["references"]],
+                kept_apart=[here(Reference.from_json(found)) for found in fields["apart"]],
                 kept_bytes=fields["bytes"],
                 late_rows=fields["late_rows"],
             )
@@ -176,18 +221,8 @@ class Assembly:
         at = int(far.argmax())
         return (at, int(ahead[at])) if far[at] else None
 
-    def _closed_before(self, at: int, cut: Cut) -> int:
-        """What was closed before element `at` was seen: nothing at or above its floor.
 
-        A late element shows the lowest frame open at its moment; for one that
-        is not late, whatever lies below all frames not yet handed out.
-        """
-        if cut.late[at]:
-            return int(cut.frames[at]) - 1
-        return self.next - 1
-
-
-def earliest(feeds: Iterable[np.ndarray], spread_us: int) -> int | None:
+def earliest(pieces: Iterable[Piece], spread_us: int) -> int | None:
     """Where a source's time begins: the least time before the times spread over `spread_us`.
 
     With the grace and one frame as spread, whatever comes later with a smaller
@@ -195,16 +230,23 @@ def earliest(feeds: Iterable[np.ndarray], spread_us: int) -> int | None:
     they are handed over, and on no more of them than it must.
     """
     low, high = END_US, NULL_US
-    for times in feeds:
-        times = times[(times != NULL_US) & (times < END_US)]
-        if not len(times):
-            continue
-        lows = np.minimum(np.minimum.accumulate(times), low)
-        highs = np.maximum(np.maximum.accumulate(times), high)
-        far = highs >= lows + spread_us
-        if far.any():
-            return int(lows[int(far.argmax())])
-        low, high = int(lows[-1]), int(highs[-1])
+    for piece in pieces:
+        if piece.span_us is not None:
+            least, greatest = min(low, piece.span_us[0]), max(high, piece.span_us[1])
+            if greatest < END_US and greatest - least < spread_us:
+                low, high = least, greatest
+                continue
+        for at in range(0, piece.rows, 65_536):
+            times = piece.times_us[at : at + 65_536]
+            times = times[(times != NULL_US) & (times < END_US)]
+            if not len(times):
+                continue
+            lows = np.minimum(np.minimum.accumulate(times), low)
+            highs = np.maximum(np.maximum.accumulate(times), high)
+            far = highs >= lows + spread_us
+            if far.any():
+                return int(lows[int(far.argmax())])
+            low, high = int(lows[-1]), int(highs[-1])
     return low if low != END_US else None
 
 

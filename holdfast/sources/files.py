@@ -61,7 +61,7 @@ class FileReader:
                 "NotAFormat",
                 f"format {format!r} is not one Holdfast reads.",
                 effect="nothing was declared",
-                do="write 'parquet', 'csv' or 'json' (one object a line), or leave it to the suffix",
+                do="write 'parquet', 'csv' or 'json', or leave it to the suffix",
             )
 
     def describe(self) -> str:
@@ -142,12 +142,12 @@ class OpenFiles:
         """See `earliest`; None if no row has a time, or the source has no element time."""
         if self._context.time_column is None:
             return None
-        feeds = (
-            piece.times_us
+        pieces = (
+            piece
             for at in range(len(self._files))
             for piece in self._index(at, lambda *_: "")[1]
         )
-        return earliest(feeds, self._context.grace_us + self._context.frame_us)
+        return earliest(pieces, self._context.grace_us + self._context.frame_us)
 
     def set_clock(self, clock: FrameClock) -> None:
         self._clock = clock
@@ -203,8 +203,7 @@ class OpenFiles:
         self, file: IndexedFile, pieces: Iterator[Piece], cutter: Cutter, assembly: Assembly
     ) -> Iterator[SourceFrame]:
         for piece in pieces:
-            cut = cutter.feed(piece.times_us)
-            closed = assembly.add(file, piece.start, piece.times_us, cut)
+            closed = assembly.add(file, piece, cutter)
             self._newest_us = cutter.newest_us or 0
             yield from assembly.take(closed)
             assembly.check()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.errors import SourceError
+from holdfast.errors import SourceError, invariant
 from holdfast.frames.cut import times_of
 from holdfast.graph.schemas import Column, Schema
 from holdfast.sources import text
@@ -70,11 +71,25 @@ class IndexedFile:
         return size * reference.rows // max(rows, 1)
 
 
-@dataclass(frozen=True, slots=True)
 class Piece:
-    start: int  # first row
-    rows: int
-    times_us: np.ndarray | None  # NULL_US where there is none; None: no time column
+    """Neighbouring rows of a file; their times are decoded when somebody asks."""
+
+    def __init__(
+        self,
+        start: int,
+        rows: int,
+        decode: Callable[[], np.ndarray] | None = None,
+        span_us: tuple[int, int] | None = None,
+    ) -> None:
+        self.start, self.rows = start, rows  # first row, and how many
+        self.span_us = span_us  # least and greatest time, if known without decoding; no nulls
+        self._decode = decode
+
+    @cached_property
+    def times_us(self) -> np.ndarray:
+        """Epoch microseconds, NULL_US where there is none."""
+        invariant(self._decode is not None, "times were asked of rows that have no time column")
+        return self._decode()
 
 
 def index_file(
@@ -100,7 +115,8 @@ def index_file(
         options = {**options, "columns": columns}
     elif options.pop("missing", "error") != "null":
         _check_json(path, schema)
-    found = IndexedFile(path, format, size, mtime_ns, digest(path, size, mtime_ns), tuple(options.items()))
+    seen = digest(path, size, mtime_ns)
+    found = IndexedFile(path, format, size, mtime_ns, seen, tuple(options.items()))
     return found, _text_pieces(found, schema, time)
 
 
@@ -115,18 +131,43 @@ def _parquet_pieces(
     file: pq.ParquetFile, found: IndexedFile, schema: Schema, time: str | None
 ) -> Iterator[Piece]:
     if time is None:
-        yield Piece(0, found.rows, None)
+        yield Piece(0, found.rows)
         return
     only_time = _only(schema, time)
-    start = 0
-    for group in range(file.metadata.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
+
+    def decode(group: int) -> np.ndarray:
         try:
             read = file.read_row_group(group, columns=[time], use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise text.unreadable(found.path, "Parquet", error) from error
-        yield Piece(start, rows, times_of(fit(read, only_time, found.path).column(0)))
-        start += rows
+        return times_of(fit(read, only_time, found.path).column(0))
+
+    start, kind = 0, file.schema_arrow.field(time).type
+    for group in range(file.metadata.num_row_groups):
+        chunk = file.metadata.row_group(group)
+        span_us = _span_us(chunk, time, kind)
+        yield Piece(start, chunk.num_rows, partial(decode, group), span_us)
+        start += chunk.num_rows
+
+
+_PER_US = {"ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+
+
+def _span_us(chunk: pq.RowGroupMetaData, time: str, kind: pa.DataType) -> tuple[int, int] | None:
+    """Least and greatest time of a row group, from what its writer noted."""
+    if not pa.types.is_timestamp(kind) or kind.unit not in _PER_US:
+        return None
+    for at in range(chunk.num_columns):
+        column = chunk.column(at)
+        if column.path_in_schema != time or column.physical_type != "INT64":
+            continue
+        noted = column.statistics
+        if noted is None or not noted.has_min_max or noted.null_count != 0:
+            return None
+        times, per = _PER_US[kind.unit]
+        low, high = (raw * times // per for raw in (noted.min_raw, noted.max_raw))
+        return (low, high) if 0 <= low <= high else None
+    return None
 
 
 def _text_pieces(found: IndexedFile, schema: Schema, time: str | None) -> Iterator[Piece]:
@@ -136,7 +177,8 @@ def _text_pieces(found: IndexedFile, schema: Schema, time: str | None) -> Iterat
             continue
         start, found.rows = found.rows, found.rows + table.num_rows
         found.blocks.append((start, found.rows, byte, byte + len(block)))
-        yield Piece(start, table.num_rows, times_of(table.column(time)) if time else None)
+        decode = partial(times_of, table.column(time)) if time else None
+        yield Piece(start, table.num_rows, decode)
 
 
 def _only(schema: Schema, name: str) -> Schema:

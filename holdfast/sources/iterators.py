@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from holdfast.frames.cut import Cutter, times_of
 from holdfast.graph.schemas import Column, Schema
 from holdfast.sources.assembly import Assembly, earliest
 from holdfast.sources.elements import table_of
+from holdfast.sources.index import Piece
 from holdfast.sources.log import Chunk, SourceLog
 from holdfast.sources.reader import SourceContext, SourceFrame
 
@@ -50,7 +52,7 @@ class IteratorReader:
 
     def __init__(self, function: Callable[..., Iterable[object]], *, bounded: bool = True) -> None:
         self.function, self.bounded = function, bounded
-        self.takes_count = bool(inspect.signature(function).parameters)
+        self.takes_count = _takes_count(function)
 
     def describe(self) -> str:
         return f"iterator {getattr(self.function, '__name__', repr(self.function))}"
@@ -81,13 +83,13 @@ class OpenIterator:
             return self._wall.now_us()
         # A live source is not waited for longer than its first batch.
         spread_us = self._context.grace_us + self._context.frame_us if self._reader.bounded else 0
-        return earliest(self._logged_times(), spread_us)
+        return earliest(self._logged_pieces(), spread_us)
 
-    def _logged_times(self) -> Iterator[np.ndarray]:
+    def _logged_pieces(self) -> Iterator[Piece]:
         batch = 1
         while True:
             while (chunk := self._log.chunk(batch)) is not None:
-                yield self._times(chunk)
+                yield self._piece(chunk)
                 batch += 1
             if self._puller.has_ended():
                 return
@@ -99,6 +101,11 @@ class OpenIterator:
 
     def seen_until(self) -> int:
         return self._newest_us
+
+    @property
+    def logged(self) -> int:
+        """Elements logged so far."""
+        return self._log.logged
 
     def trim(self, before_n: int) -> None:
         self._log.trim(before_n)
@@ -126,7 +133,7 @@ class OpenIterator:
         if log.state is not None:
             state = log.state
             batch, cutter = state["batch"], Cutter.restored(state["cutter"])
-            assembly.restore(state["open"])
+            assembly.restore(state["open"], log.here)
             assembly.next = log.last_n + 1
             self._saw(state["newest_us"])
             self._wall.not_before(state["newest_us"])
@@ -140,16 +147,16 @@ class OpenIterator:
             closed = cutter.closed
             if chunk is not None:
                 batch = chunk.batch
-                times = self._times(chunk)
-                cut = cutter.feed(times)
-                closed = assembly.add(chunk.file, 0, times, cut)
+                closed = assembly.add(chunk.file, self._piece(chunk), cutter)
                 self._saw(cutter.newest_us or 0)
             elif self._arrival or not self._reader.bounded:
                 closed = self._close_by_clock(cutter)
             yield from self._seal(assembly, cutter, closed, batch)
             assembly.check()
         if not stop.is_set():
-            yield from self._seal(assembly, cutter, cutter.finish(), batch)
+            # Closed, not finished: a function that has more in a later run may go on.
+            cutter.close(Cutter.restored(cutter.state()).finish())
+            yield from self._seal(assembly, cutter, cutter.closed, batch)
 
     def _seal(
         self, assembly: Assembly, cutter: Cutter, closed: int, batch: int
@@ -193,9 +200,10 @@ class OpenIterator:
         if error is not None:
             raise error
 
-    def _times(self, chunk: Chunk) -> np.ndarray:
+    def _piece(self, chunk: Chunk) -> Piece:
         column = self._log.read(chunk, self._time)
-        return column.to_numpy() if self._arrival else times_of(column)
+        decode = column.to_numpy if self._arrival else partial(times_of, column)
+        return Piece(0, chunk.file.rows, decode)
 
     def _saw(self, time_us: int) -> None:
         if time_us > self._newest_us:
@@ -278,12 +286,12 @@ class _Puller:
     def _elements(self) -> Iterator[object]:
         function = self._reader.function
         if self._reader.takes_count:
-            yield from function(self._logged)
+            yield from _items(function(self._logged))
             return
         # A recording begins anew: what is logged already is passed over. A live
         # function has nothing to repeat: whatever it yields is new.
         skip = self._logged if self._reader.bounded else 0
-        for item in function():
+        for item in _items(function()):
             if skip == 0:
                 yield item
                 continue
@@ -291,6 +299,22 @@ class _Puller:
             if rows > skip:
                 yield _tail(item, skip)
             skip -= min(rows, skip)
+
+
+def _takes_count(function: Callable[..., object]) -> bool:
+    """Whether the first parameter must be given: it is then the number of elements logged."""
+    try:
+        first = next(iter(inspect.signature(function).parameters.values()), None)
+    except ValueError:  # a builtin that does not say
+        return False
+    return first is not None and first.default is first.empty and first.kind in (
+        first.POSITIONAL_ONLY,
+        first.POSITIONAL_OR_KEYWORD,
+    )
+
+
+def _items(result: object) -> Iterable[object]:
+    return [result] if hasattr(result, "columns") else result  # one table is one item
 
 
 def _rows_in(item: object) -> int:

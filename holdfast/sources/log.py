@@ -292,7 +292,7 @@ def _batch_of(path: str) -> int:
 
 def _line(record: dict) -> str:
     body = json.dumps(record, separators=(",", ":"))
-    return f"{xxhash.xxh32_hexdigest(body)} {body}\n"
+    return f"{xxhash.xxh32_hexdigest(body.encode())} {body}\n"
 
 
 def _record(line: bytes) -> dict | None:

@@ -14,6 +14,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
+import threading
+import zlib
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -50,10 +53,13 @@ def unreadable(path: str, kind: str, error: Exception) -> SourceError:
 
 
 @lru_cache(maxsize=8)
-def _inflating(path: str) -> gzip.GzipFile:
+def _inflating(path: str, size: int, mtime_ns: int) -> gzip.GzipFile:
     # Seeking forward goes on inflating, seeking back starts anew: frames read
     # in order inflate the file once.
     return gzip.open(path, "rb")
+
+
+_one_at_a_time = threading.Lock()  # two sources may read the same file
 
 
 def read_bytes(path: str, start: int, stop: int) -> bytes:
@@ -63,10 +69,12 @@ def read_bytes(path: str, start: int, stop: int) -> bytes:
             file.seek(start)
             return file.read(stop - start)
     try:
-        file = _inflating(path)
-        file.seek(start)
-        return file.read(stop - start)
-    except (OSError, EOFError) as error:
+        found = os.stat(path)
+        with _one_at_a_time:
+            file = _inflating(path, found.st_size, found.st_mtime_ns)
+            file.seek(start)
+            return file.read(stop - start)
+    except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, "gzip", error) from error
 
 
@@ -81,7 +89,7 @@ def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, byt
         while True:
             try:
                 more = file.read(BLOCK_BYTES)
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, zlib.error) as error:
                 raise unreadable(path, "gzip", error) from error
             held += more
             end = _last_row_end(held, mark) if more else len(held)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import threading
 
 import numpy as np
 import pyarrow as pa
@@ -118,9 +119,12 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PATCHED = [HealthCheck.function_scoped_fixture]
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=PATCHED)
 @given(rows=LINES, block=st.integers(20, 400))
-def test_a_csv_is_read_right_wherever_its_blocks_are_cut(tmp_path_factory, monkeypatch, rows, block):
+def test_a_csv_is_right_wherever_its_blocks_are_cut(tmp_path_factory, monkeypatch, rows, block):
     """A quoted newline is not the end of a row; cut there, every later row is another."""
     monkeypatch.setattr(text, "BLOCK_BYTES", block)
     folder = tmp_path_factory.mktemp("csv")
@@ -152,7 +156,7 @@ def recordings(draw):
     return times, list(zip(bounds, bounds[1:], strict=False))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     recording=recordings(),
     late=st.sampled_from(["admit", "drop", "quarantine"]),
@@ -183,6 +187,35 @@ def test_a_restart_goes_on_with_the_same_frames(tmp_path_factory, recording, lat
     assert kept + apart + dropped == len(times)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    recording=recordings(),
+    late=st.sampled_from(["admit", "drop", "quarantine"]),
+    grace_us=st.sampled_from([0, 1_500_000]),
+    group=st.integers(1, 7),
+)
+def test_frames_do_not_depend_on_row_groups(tmp_path_factory, recording, late, grace_us, group):
+    """Rows in time order are placed without looking at each: the answer must be the same."""
+    folder = tmp_path_factory.mktemp("groups")
+    table = readings(recording[0])
+    found = []
+    for name, size in (("whole", len(table)), ("groups", group)):
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=size)
+        driver = Driver(folder).set(late=late, grace_us=grace_us, directory=folder / name)
+        found.append(
+            [
+                (
+                    frame.n,
+                    frame.late_rows,
+                    [one.ranges for one in frame.references],
+                    [one.ranges for one in frame.quarantined],
+                )
+                for frame in driver.frames(read.files(f"{name}.parquet"))
+            ]
+        )
+    assert found[0] == found[1]
+
+
 def test_a_restart_does_not_index_what_closed_long_ago(driver, tmp_path, monkeypatch):
     for at in range(10):
         pq.write_table(every(100_000, 10, T0 + at * SECOND), tmp_path / f"{at}.parquet")
@@ -191,8 +224,11 @@ def test_a_restart_does_not_index_what_closed_long_ago(driver, tmp_path, monkeyp
     indexed = []
     from holdfast.sources import files
 
-    real = files.index_file
-    monkeypatch.setattr(files, "index_file", lambda path, *a: indexed.append(path) or real(path, *a))
+    def noting(path, *rest, real=files.index_file):
+        indexed.append(path)
+        return real(path, *rest)
+
+    monkeypatch.setattr(files, "index_file", noting)
     assert told(driver.frames(reader, from_n=9)) == told(straight[8:])
     assert len(indexed) <= 3
 
@@ -259,8 +295,6 @@ def test_late_elements_are_admitted_dropped_or_kept_apart(tmp_path):
 def test_fail_stops_after_the_frames_before_the_late_element(driver, tmp_path):
     pq.write_table(readings(LATE_TIMES), tmp_path / "a.parquet")
     source = driver.set(late="fail").open(read.files("a.parquet"))
-    import threading
-
     frames = source.frames(threading.Event())
     assert [next(frames).n, next(frames).n] == [1, 2]
     with pytest.raises(SourceError, match=r"HF-F004 ElementLate(.|\n)*a.parquet, row 2"):
@@ -328,6 +362,19 @@ def test_an_element_without_a_time(driver, tmp_path):
     assert sum(one.rows for frame in frames for one in frame.quarantined) == 1
 
 
+@pytest.mark.parametrize("group", [1, 3, 6])
+def test_a_jump_stops_the_source_after_the_frames_before_it(driver, tmp_path, group):
+    """How the file is cut into row groups must not decide how far the run gets."""
+    times = [T0 + at * SECOND for at in (0, 2, 1, 3, 400_000_000, 4)]
+    pq.write_table(readings(times), tmp_path / "a.parquet", row_group_size=group)
+    source = driver.set(grace_us=SECOND).open(read.files("a.parquet"))
+    found = []
+    with pytest.raises(SourceError, match="HF-S008"):
+        for frame in source.frames(threading.Event()):
+            found.append(frame.n)
+    assert found == [1, 2]
+
+
 def test_a_clock_that_jumps_by_years(driver, tmp_path):
     far = T0 + 10 * 365 * 86_400 * SECOND
     pq.write_table(readings([T0, T0 + SECOND, far]), tmp_path / "a.parquet")
@@ -338,6 +385,15 @@ def test_a_clock_that_jumps_by_years(driver, tmp_path):
 def test_a_rate_that_is_none(rate):
     with pytest.raises(UsageError, match="HF-C030"):
         read.files("a.csv", rate=rate)
+
+
+def test_a_gz_replaced_in_place_is_not_read_from_memory(tmp_path):
+    for rows in (5, 9):
+        with gzip.open(tmp_path / "a.csv.gz", "wb") as file:
+            arrow_csv.write_csv(every(1000, rows), file)
+        driver = Driver(tmp_path).set(directory=tmp_path / str(rows))
+        (frame,) = driver.frames(read.files("a.csv.gz"))
+        assert driver.rows(frame.references).equals(every(1000, rows))
 
 
 def test_times_without_a_zone_are_utc(driver, tmp_path):

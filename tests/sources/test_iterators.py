@@ -1,0 +1,199 @@
+"""An iterator's elements are logged before use: a crash loses none and doubles none."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
+from holdfast.sources import read
+from holdfast.sources.elements import table_of
+
+from .conftest import SCHEMA, SECOND, Driver
+
+T0 = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def element(seconds, zone=1):
+    return {"ts": T0 + timedelta(seconds=float(seconds)), "zone": zone, "celsius": 20.0}
+
+
+def zones(driver, frames):
+    return [driver.rows(frame.references).column("zone").to_pylist() for frame in frames]
+
+
+def test_elements_come_out_in_the_frames_of_their_times(driver):
+    def probes():
+        for at in range(7):
+            yield element(at * 0.4, zone=at)
+
+    assert zones(driver, driver.frames(read.iterator(probes))) == [[0, 1, 2], [3, 4], [5, 6]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.lists(st.floats(-1.5, 2.5), min_size=1, max_size=30),
+    stops=st.lists(st.integers(1, 40), max_size=3),
+    counts=st.booleans(),
+)
+def test_restarts_give_the_frames_of_a_straight_run(tmp_path_factory, steps, stops, counts):
+    """What was logged but not sealed must come back once, cut as it would have been."""
+    times = 10 + np.cumsum(steps)
+    elements = [element(round(t, 3), zone=at) for at, t in enumerate(times)]
+    going_on, from_start = (lambda logged: iter(elements[logged:])), (lambda: elements)
+    reader = read.iterator(going_on if counts else from_start)
+    straight = Driver(tmp_path_factory.mktemp("straight"))
+    expected = zones(straight, straight.frames(reader))
+
+    broken = Driver(tmp_path_factory.mktemp("broken"))
+    actual = []
+    for stop in [*sorted(stops), None]:
+        if stop is not None and stop <= len(actual):
+            continue
+        frames = broken.frames(reader, from_n=len(actual) + 1, stop_after=stop)
+        actual += zones(broken, frames)
+
+    assert actual == expected
+
+
+def test_sealed_frames_come_again_with_the_same_checksums(driver):
+    reader = read.iterator(lambda: [element(at / 2, zone=at) for at in range(10)])
+    first = driver.frames(reader)
+    assert driver.frames(reader) == first
+    assert driver.frames(reader, from_n=3) == first[2:]
+
+
+def test_a_function_may_return_one_table(driver):
+    table = pd.DataFrame([element(at / 2, zone=at) for at in range(4)])
+    assert zones(driver, driver.frames(read.iterator(lambda: table))) == [[0, 1], [2, 3]]
+
+
+def test_a_parameter_with_a_default_is_the_users_own(driver):
+    reader = read.iterator(lambda rows=3: [element(0, zone=at) for at in range(rows)])
+    assert zones(driver, driver.frames(reader)) == [[0, 1, 2]]
+
+
+class Clock:
+    """A monotonic clock that the test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_a_silent_live_source_closes_its_frames_by_the_clock(driver):
+    """One silent sensor would otherwise stop every operator that waits for it."""
+    clock, more = Clock(), threading.Event()
+
+    def sensor():
+        yield element(0.5)
+        more.wait()
+        yield element(0.7, zone=2)
+
+    source = driver.set(monotonic=clock).open(read.iterator(sensor, bounded=False))
+    frames = source.frames(threading.Event())
+    taken = []
+    taker = threading.Thread(target=lambda: taken.extend(next(frames) for _ in range(3)))
+    taker.start()
+    while taker.is_alive():
+        clock.now_s += 1.0
+        taker.join(0.01)
+    assert [frame.rows for frame in taken] == [1, 0, 0]
+    more.set()
+    late = next(frame for frame in frames if frame.rows)  # admitted into the lowest open frame
+    assert (late.rows, late.late_rows) == (1, 1)
+    source.close()
+
+
+def test_by_arrival_an_element_is_in_the_frame_in_which_it_came(driver):
+    clock, go = Clock(), threading.Semaphore(0)
+
+    def sensor():
+        for at in range(3):
+            go.acquire()
+            yield {"zone": at, "ts": None, "celsius": None}
+
+    source = driver.set(monotonic=clock, time=None).open(read.iterator(sensor, bounded=False))
+    frames = source.frames(threading.Event())
+    found = []
+    for _ in range(3):
+        before = source.logged
+        go.release()
+        closing = threading.Thread(target=lambda: found.append(next(frames)))
+        closing.start()
+        while source.logged == before and closing.is_alive():
+            closing.join(0.01)
+        clock.now_s += 1.0
+        closing.join(30)
+    assert zones(driver, found) == [[0], [1], [2]]
+    assert driver.frames(read.iterator(lambda: [], bounded=True))[:3] == found
+    source.close()
+
+
+def test_what_the_function_raises_comes_after_what_it_yielded(driver):
+    def broken():
+        yield element(0)
+        yield element(1.5)
+        raise KeyError("sensor")
+
+    source = driver.set(frame_us=SECOND).open(read.iterator(lambda: [element(0)]))
+    source.close()
+    with pytest.raises(SourceError, match=r"HF-S012 IteratorRaised(.|\n)*KeyError: 'sensor'"):
+        driver.frames(read.iterator(broken))
+    assert [frame.rows for frame in driver.frames(read.iterator(lambda n: iter(())))] == [1, 1]
+
+
+# -- elements ----------------------------------------------------------------
+
+
+def test_all_kinds_of_elements_keep_their_order():
+    schema = Schema.of("a int, b string")
+    items = [
+        {"a": 1, "b": "x", "c": "not declared"},
+        (2, None),
+        pd.DataFrame({"b": ["y", "z"], "a": [3, 4]}),
+        pa.table({"a": [5], "b": ["u"]}),
+        pa.record_batch({"a": [6], "b": ["v"]}),
+        (7, "w"),
+    ]
+    table, error = table_of(items, schema, "s", 0)
+    assert error is None and table.schema.equals(schema.arrow)
+    assert table.column("a").to_pylist() == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"a": "one", "b": "x"}, ["HF-S011", "element 12", "a = 'one'"]),
+        ({"a": 2**40, "b": "x"}, ["HF-S011", "element 12"]),
+        ({"A": 1, "b": "x"}, ["HF-S002", "element 12", "'a'"]),
+        ((1,), ["HF-S011", "element 12", "1 values for 2 columns"]),
+        ("text", ["HF-S011", "element 12", "it is a str"]),
+        (pa.table({"a": ["1"], "b": ["x"]}), ["HF-S003", "from element 12"]),
+    ],
+)
+def test_a_bad_element_is_named_and_those_before_it_are_kept(bad, told):
+    schema = Schema.of("a int, b string")
+    table, error = table_of([(0, "x"), (1, "y"), bad, (3, "z")], schema, "s", first=10)
+    assert table.column("a").to_pylist() == [0, 1]
+    assert all(word in str(error) for word in told), str(error)
+
+
+def test_a_bad_element_stops_the_source_after_those_before_it(driver):
+    reader = read.iterator(lambda: [element(0), element(1), ("no", "time"), element(2)])
+    with pytest.raises(SourceError, match="HF-S011 BadElement"):
+        driver.frames(reader)
+    assert [frame.rows for frame in driver.frames(read.iterator(lambda n: iter(())))] == [1, 1]
+
+
+def test_the_schema_of_the_log_is_the_declared_one(driver):
+    frames = driver.frames(read.iterator(lambda: [element(0)]))
+    assert driver.rows(frames[0].references).schema.equals(SCHEMA.arrow)

@@ -1,0 +1,103 @@
+"""What is logged and sealed is there after a crash, once; what was not is not."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
+from holdfast.sources.log import SourceLog
+from holdfast.sources.reader import SourceFrame
+
+SCHEMA = Schema.of("x bigint")
+
+
+def elements(*values):
+    return pa.table({"x": pa.array(values, pa.int64())})
+
+
+def frame(n, chunk, *ranges):
+    reference = chunk.file.reference(np.array(ranges, dtype=np.int64))
+    return SourceFrame(n, (reference,), reference.rows, 1, f"sum{n}", 0)
+
+
+def state(batch):
+    return {"batch": batch, "cutter": {}, "open": [], "newest_us": 0}
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Batches 1 to 3, frames 1 and 2."""
+    log = SourceLog(tmp_path, SCHEMA)
+    chunks = [log.append(batch, elements(batch, batch)) for batch in (1, 2, 3)]
+    log.seal([frame(1, chunks[0], (0, 2))], state(1))
+    log.seal([frame(2, chunks[1], (0, 1)), frame(3, chunks[1], (1, 2))], state(2))
+    return log
+
+
+def test_the_log_is_as_it_was_after_a_crash(log, tmp_path):
+    again = SourceLog(tmp_path, SCHEMA)
+    assert list(again.sealed(1)) == list(log.sealed(1))
+    assert (again.logged, again.next_batch, again.last_n) == (6, 4, 3)
+    assert again.state == state(2)
+
+
+def test_a_batch_logged_twice_is_there_once(log, tmp_path):
+    """The ingest side sends a batch again when it does not know whether it came through."""
+    log.append(3, elements(99, 99))
+    assert log.logged == 6
+    assert log.read(SourceLog(tmp_path, SCHEMA).chunk(3), "x").to_pylist() == [3, 3]
+
+
+def test_half_a_chunk_is_cleared_away(log, tmp_path):
+    (tmp_path / "000000000004.tmp").write_bytes(b"half")
+    assert SourceLog(tmp_path, SCHEMA).logged == 6
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_seal_torn_anywhere_never_happened(log, tmp_path):
+    """Frames 2 and 3 were sealed together: half of it must not count."""
+    data = (tmp_path / "seals.jsonl").read_bytes()
+    first = data.index(b"\n") + 1
+    for length in range(first, len(data) - 1, 17):
+        (tmp_path / "seals.jsonl").write_bytes(data[:length])
+        again = SourceLog(tmp_path, SCHEMA)
+        assert (again.last_n, again.state) == (1, state(1))
+        again.seal([frame(2, again.chunk(2), (0, 2))], state(2))
+        assert SourceLog(tmp_path, SCHEMA).last_n == 2
+
+
+def test_damage_in_the_middle_is_not_taken_for_a_torn_end(log, tmp_path):
+    data = bytearray((tmp_path / "seals.jsonl").read_bytes())
+    data[20] ^= 1
+    (tmp_path / "seals.jsonl").write_bytes(data)
+    with pytest.raises(SourceError, match="HF-S009 LogDamaged"):
+        SourceLog(tmp_path, SCHEMA)
+
+
+def test_a_damaged_chunk_is_found_when_its_frame_is_wanted(log, tmp_path):
+    path = tmp_path / "000000000001.arrow"
+    one, seven = (value.to_bytes(8, "little") * 2 for value in (1, 7))
+    assert one in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(one, seven))
+    with pytest.raises(SourceError, match="HF-S009 LogDamaged"):
+        list(SourceLog(tmp_path, SCHEMA).sealed(1))
+
+
+def test_trimming_keeps_what_a_later_frame_needs(log, tmp_path):
+    assert log.trim(before_n=3) == 1  # frame 3 needs batch 2; batch 3 is not cut yet
+    again = SourceLog(tmp_path, SCHEMA)
+    for one in (log, again):
+        assert [found.n for found in one.sealed(3)] == [3]
+        assert one.logged == 6
+    with pytest.raises(SourceError, match="HF-S010 LogTrimmed"):
+        list(again.sealed(1))
+
+
+def test_the_log_stays_small_when_it_is_trimmed(tmp_path):
+    log = SourceLog(tmp_path, SCHEMA)
+    for n in range(1, 60):
+        chunk = log.append(n, elements(n))
+        log.seal([frame(n, chunk, (0, 1))], state(n))
+        log.trim(n)
+    assert len(list(tmp_path.glob("*.arrow"))) <= 2
