@@ -222,13 +222,13 @@ def test_a_restart_does_not_index_what_closed_long_ago(driver, tmp_path, monkeyp
     reader = read.files("*.parquet")
     straight = driver.frames(reader)
     indexed = []
-    from holdfast.sources import files
+    from holdfast.sources import cutting
 
-    def noting(path, *rest, real=files.index_file):
+    def noting(path, *rest, real=cutting.index_file):
         indexed.append(path)
         return real(path, *rest)
 
-    monkeypatch.setattr(files, "index_file", noting)
+    monkeypatch.setattr(cutting, "index_file", noting)
     assert told(driver.frames(reader, from_n=9)) == told(straight[8:])
     assert len(indexed) <= 3
 
