@@ -79,12 +79,10 @@ def write_frame(
     tmp = Path(directory) / f"{name}.{os.getpid()}-{next(_attempts)}.tmp"
     text = json.dumps(record.to_json(), sort_keys=True).encode()
     schema = table.schema.with_metadata({_RECORD: text, _SEAL: _seal(text)})
-    with open(tmp, "wb") as file:
-        with pa.ipc.new_file(file, schema) as writer:
-            writer.write_table(table.replace_schema_metadata(schema.metadata))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+    with pa.OSFile(str(tmp), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_table(table.replace_schema_metadata(schema.metadata))
+    if sync:
+        _sync(tmp)
     return tmp
 
 
@@ -106,7 +104,7 @@ def publish(tmp: Path | str, final: Path | str, *, sync: bool = False) -> FrameR
         return there
     os.replace(tmp, final)
     if sync:
-        _sync_folder(Path(final).parent)
+        _sync(Path(final).parent)
     return fresh
 
 
@@ -200,8 +198,8 @@ def _seal(text: bytes) -> bytes:
     return xxhash.xxh3_128(text).hexdigest().encode()
 
 
-def _sync_folder(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

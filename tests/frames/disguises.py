@@ -29,7 +29,13 @@ VALUES: dict[str, st.SearchStrategy] = {
     "date": st.sampled_from([date(1970, 1, 1), date(2024, 2, 29), date(1900, 1, 1)]),
     "timestamp": st.integers(-2, 2).map(lambda us: EPOCH + timedelta(microseconds=us)),
     "decimal(20,2)": st.sampled_from(
-        [Decimal("0.00"), Decimal("-0.01"), Decimal("1.00"), Decimal("184467440737095516.16")]
+        [
+            Decimal("0.00"),
+            Decimal("-0.01"),
+            Decimal("1.00"),
+            Decimal("92233720368547758.08"),  # 2**63 and 2**64 hundredths: the edges of the words
+            Decimal("184467440737095516.16"),
+        ]
     ),
     "array<int>": st.lists(st.none() | st.integers(0, 2), max_size=3),
     "array<string>": st.lists(st.none() | _TEXTS, max_size=3),
@@ -46,6 +52,26 @@ VALUES: dict[str, st.SearchStrategy] = {
         ),
         max_size=2,
     ),
+}
+
+# One value of each type that leaves bytes behind when a null is laid over it.
+EXAMPLES: dict[str, object] = {
+    "bigint": 7,
+    "tinyint": 7,
+    "double": 1.5,
+    "float": 1.5,
+    "boolean": True,
+    "string": "abc",
+    "binary": b"abc",
+    "date": date(2024, 2, 29),
+    "timestamp": EPOCH + timedelta(microseconds=7),
+    "decimal(20,2)": Decimal("1.00"),
+    "array<int>": [7, None],
+    "array<string>": ["abc", None],
+    "array<array<boolean>>": [[True], None],
+    "struct<a:int,b:string>": {"a": 7, "b": "abc"},
+    "map<string,double>": [("b", 1.5), ("a", None)],
+    "array<map<int,int>>": [[(2, 1), (1, 1)]],
 }
 
 
@@ -79,7 +105,7 @@ def disguised(draw: st.DrawFn, rows: list[tuple], schema: Schema) -> pa.Table:
         while at < len(cells) or not chunks:
             size = draw(st.integers(1, max(1, len(cells) - at)))
             part = cells[at : at + size]
-            array = _dirty(filler + part + filler, field.type, draw(st.integers(0, 9)))
+            array = dirty(filler + part + filler, field.type, draw(st.integers(0, 9)))
             chunks.append(array.slice(len(filler), len(part)))
             at += size
         columns.append(_encoded(pa.chunked_array(chunks, type=field.type), draw(st.integers(0, 2))))
@@ -104,7 +130,7 @@ def _encoded(column: pa.ChunkedArray, how: int) -> pa.ChunkedArray:
     return column
 
 
-def _dirty(cells: list, kind: pa.DataType, seed: int) -> pa.Array:
+def dirty(cells: list, kind: pa.DataType, seed: int) -> pa.Array:
     """Null slots that hold something, and NaNs with strange bits."""
     clean = pa.array(cells, type=kind)
     filled = [cell for cell in cells if cell is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,16 @@ from holdfast.errors import UnitError
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
-from tests.frames.disguises import disguised, rows_of, schemas, sort_key, table_of
+from tests.frames.disguises import (
+    EXAMPLES,
+    VALUES,
+    dirty,
+    disguised,
+    rows_of,
+    schemas,
+    sort_key,
+    table_of,
+)
 
 ECG = Schema.of("patient string, ts timestamp, mv double")
 
@@ -134,6 +144,20 @@ def test_values_do_not_slide_between_columns_or_rows():
     assert len({digest(table, schema) for table in tables}) == 4
 
 
+@pytest.mark.parametrize("kind", sorted(VALUES))
+def test_what_lies_behind_a_null_is_not_content(kind: str):
+    """Rows that arrive sorted are not copied, so nothing else cleans their null slots."""
+    schema = Schema.of(f"x {kind}")
+    something = EXAMPLES[kind]
+    clean = table_of([(None,), (None,), (something,)], schema)
+    full = dirty([None, None, something], schema.arrow.field("x").type, 0)
+    soiled = pa.Table.from_arrays([full], schema=schema.arrow)
+    assert digest(soiled, schema) == digest(clean, schema)
+    # Not only the hash: what is written to disk is clean as well.
+    actual, expected = canonical(soiled, schema, None), canonical(clean, schema, None)
+    assert actual["x"].chunk(0).buffers() == expected["x"].chunk(0).buffers()
+
+
 def test_checksum_is_fixed_for_all_time():
     """Queues and ledgers outlive a version: a silent change of the hash is data loss."""
     table = table_of([("a", None, 1.0), (None, None, float("nan"))], ECG)
@@ -151,3 +175,12 @@ def test_a_value_that_does_not_fit_is_refused():
     """300 in a tinyint must not become 44."""
     with pytest.raises(UnitError, match="HF-F003"):
         canonical(pa.table({"x": [300]}), Schema.of("x tinyint"), None)
+
+
+def test_decimals_go_by_value_across_their_words():
+    """A decimal is two words; the lower one has no sign."""
+    schema = Schema.of("x decimal(38,0)")
+    expected = [-(2**70), -(2**63) - 1, -1, 0, 1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**70]
+    rows = [(Decimal(value),) for value in expected[::-1]]
+    found = canonical(table_of(rows, schema), schema, None)
+    assert [int(value) for value in found["x"].to_pylist()] == expected
