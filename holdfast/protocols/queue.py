@@ -63,7 +63,8 @@ class OutputQueue:
         self._trimmed: dict[int, Frame] = {}
         self._total: dict[int, dict[Frame, int]] = {p: {} for p in self._edges}
         self.sealed = start
-        self._asked = start
+        # Whoever was asked before a restart has been forgotten with the asking.
+        self._asked = -1
         self.acked.update(acked)
         for port, edges in self._edges.items():
             # A consumer may be ahead of a producer that was restored.

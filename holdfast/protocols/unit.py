@@ -103,7 +103,7 @@ class Unit:
         out = self._wire(self.protection.start())
         out += [self._resume(e.edge) for e in self.wiring.inputs]
         out += [self._offer(e.edge) for e in self.wiring.outputs]
-        return out + self._advance()
+        return out + self._relieve() + self._advance()
 
     def handle(self, event: UnitEvent) -> list[UnitInstruction]:
         if self.stepped_down:
@@ -147,7 +147,7 @@ class Unit:
             case AckSent(_, edge, number, loads):
                 self.queue.ack(edge, number)
                 out = self._wire(self.protection.handle(AckArrived(edge, number, loads)))
-                return out + self._advance()
+                return out + self._relieve() + self._advance()
             case RequestSent(stamp, edge, serial, number, ids):
                 request = RequestArrived(edge, stamp.epoch, serial, number, ids)
                 return self._wire(self.protection.handle(request))
@@ -185,7 +185,7 @@ class Unit:
         out = self._flush(edge)
         out += self._wire(self.protection.handle(AckArrived(edge, acked, {})))
         out += self._wire(self.protection.handle(EdgeResumed(edge)))
-        return out + self._advance()
+        return out + self._relieve() + self._advance()
 
     # ---- frames ---------------------------------------------------------------------
 
@@ -201,9 +201,13 @@ class Unit:
             event.frame, event.outputs, event.state_bytes, self._input_bytes
         )
         out += self._wire(self.protection.handle(processed))
-        if self.queue.asks_for_checkpoint():
-            out += self._wire(self.protection.handle(CheckpointWanted()))
-        return out + self._advance()
+        return out + self._relieve() + self._advance()
+
+    def _relieve(self) -> list[UnitInstruction]:
+        """At half the bound ask for a checkpoint at once, before the queue is full."""
+        if not self.queue.asks_for_checkpoint():
+            return []
+        return self._wire(self.protection.handle(CheckpointWanted()))
 
     def _advance(self) -> list[UnitInstruction]:
         """Ask for the next frame when it is whole and there is room for its outputs."""

@@ -201,6 +201,7 @@ class Checks:
         return None
 
     def at_rest(self) -> None:
+        """Nothing is pending or on its way any more."""
         schedule = self._schedule
         for unit in schedule.graph.inner:
             instance = schedule.current[unit]
@@ -210,9 +211,10 @@ class Checks:
                 )
             if instance.shipping.travelling is not None:
                 raise ScheduleBroken(unit, "a checkpoint stays on its way")
+
+    def fail_unacknowledged(self) -> None:
         left = self.all_acknowledged()
-        if left is not None:
-            raise ScheduleBroken(left.split(">")[0].split(".")[0], f"edge {left}")
+        raise ScheduleBroken("schedule", f"after {self._schedule.frames} frames {left}")
 
 
 def image(thing: Any) -> Any:

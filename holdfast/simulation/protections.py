@@ -10,13 +10,18 @@ from random import Random
 from typing import Any
 
 from holdfast.protocols.dialogue import CheckpointMachine, Restored
+from holdfast.protocols.ecoc import Ecoc
+from holdfast.protocols.extended import Extended
 from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.wiring import Wiring
 from holdfast.simulation.graphs import Graph
 
 __all__ = ["PROTECTIONS", "Protections"]
 
-PROTECTIONS = ("uncoordinated",)
+PROTECTIONS = ("uncoordinated", "ecoc", "extended")
+
+# In this share of schedules all sources trigger at the same frames.
+_ALIGNED = 0.3
 
 
 class Protections:
@@ -27,13 +32,31 @@ class Protections:
     ) -> None:
         self.every = every
         self.lossy = protocol in ("none", "checkpoint")
-        self._classes = {"uncoordinated": Uncoordinated, **replaced}
+        self._classes: dict[str, Any] = {
+            "uncoordinated": Uncoordinated,
+            "ecoc": Ecoc,
+            "extended": Extended,
+            **replaced,
+        }
         self._names = {unit: protocol for unit in graph.inner}
+        aligned = rng.random() < _ALIGNED
+        self._phases = {unit: 0 if aligned else rng.randrange(every) for unit in graph.inner}
 
     def machine(self, wiring: Wiring, epoch: int, restored: Restored) -> CheckpointMachine:
         name = self._names[wiring.unit]
-        return self._classes[name](wiring, self.every, epoch, restored)
+        if name == "uncoordinated":
+            return self._classes[name](wiring, self.every, epoch, restored)
+        phase = self._phases[wiring.unit]
+        return self._classes[name](wiring, self.every, epoch, restored, phase)
 
-    def triggers(self, wiring: Wiring) -> bool:
-        """Whether a person who wants a checkpoint of the process asks this unit."""
-        return self._names[wiring.unit] == "uncoordinated" or wiring.is_source
+    def asks(self, wiring: Wiring, round_number: int) -> bool:
+        """Whether a person who wants a checkpoint of the process asks this unit.
+
+        Uncoordinated units are asked each; requests of coordinated sources must reach
+        everybody else by themselves. Only where a join may answer with an older
+        checkpoint are the others asked too, once the sources had their round.
+        """
+        name = self._names[wiring.unit]
+        if name == "uncoordinated" or wiring.is_source:
+            return True
+        return name == "extended" and round_number > 0

@@ -40,9 +40,9 @@ from holdfast.simulation.world import ScheduleBroken, World
 
 __all__ = ["Outcome", "Parts", "Schedule"]
 
-# More rounds than this after the calm mean that checkpoints do not complete. One
-# brings every unit a checkpoint; extensions may leave a second and third one to do.
-_CALM_ROUNDS_MAX = 4
+# One round does where every request is obeyed. With extensions a round may end with
+# frames that are in a stored checkpoint but not acknowledged.
+_CALM_ROUNDS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +157,15 @@ class Schedule:
     def _calm_end(self) -> None:
         self.calm = True
         self.checks.all_delivered()
-        for _ in range(_CALM_ROUNDS_MAX):
+        for number in range(_CALM_ROUNDS_MAX):
             for unit in self.graph.inner:
-                if self.protections.triggers(self.graph.wirings[unit]):
+                if self.protections.asks(self.graph.wirings[unit], number):
                     self.current[unit].want_checkpoint()
             self.world.run(self.checks.after_step)
+            self.checks.at_rest()
             if self.checks.all_acknowledged() is None:
-                break
-        self.checks.at_rest()
+                return
+        self.checks.fail_unacknowledged()
 
     # ---- units -----------------------------------------------------------------------
 

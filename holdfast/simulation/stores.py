@@ -83,9 +83,12 @@ class SimulatedStore:
         for instruction in self.machine.handle(event):
             match instruction:
                 case WriteFiles(files):
-                    self.disk.files.update(files)
-                    self.disk.rotten.difference_update(files)
-                    self.disk.fresh.update(files)
+                    # A file that is there with its hash is not written again.
+                    disk = self.disk
+                    new = [f for f in files if f not in disk.files or f in disk.rotten]
+                    disk.files.update(new)
+                    disk.rotten.difference_update(new)
+                    disk.fresh.update(new)
                 case VerifyFiles(unit, files):
                     world.after(world.between(0.1, 0.6), self._verify, self.life, unit, files)
                 case SyncManifest(manifest, prepared):

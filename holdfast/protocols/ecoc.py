@@ -1,0 +1,262 @@
+"""ECOC checkpoints of one unit: pending until its consumers acked, then stored.
+
+Promise: lossless after any number of simultaneous failures on acyclic graphs, with
+no queue in the checkpoint and no frame that waits for one.
+
+Why it holds (Lemma 5.22, docs/protocols/ecoc.md). A checkpoint at frame m becomes
+permanent only when every consumer acked m, that is, when each consumer's *stored*
+checkpoint is at m or later. So on every edge stored safe_out(x) <= safe_in(y): a
+restored producer makes again all that a restored consumer can miss. Requests (id, m)
+follow the frames downstream until units whose outputs all leave the graph; acks come
+back and make one pending checkpoint after the other permanent. A crash forgets the
+pending ones; producers send their requests again when the consumer is back.
+
+Sinks are consumers too: a checkpoint waits until the ledger has what came before it.
+If one ack completes several pending checkpoints, only the newest travels.
+
+On a cycle every unit would wait for the next one for ever: refused, see `extended`.
+
+Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from holdfast.protocols.dialogue import (
+    AckArrived,
+    CheckpointEvent,
+    CheckpointInstruction,
+    CheckpointPrepared,
+    CheckpointStored,
+    CheckpointWanted,
+    EdgeResumed,
+    ExtensionArrived,
+    FrameProcessed,
+    IntervalDrawn,
+    PinFrame,
+    RequestArrived,
+    Restored,
+    SendAck,
+    SendRequest,
+    StoreCheckpoint,
+    UnpinFrame,
+)
+from holdfast.protocols.invariants import ProtocolRefused, invariant
+from holdfast.protocols.messages import CheckId, Loads
+from holdfast.protocols.wiring import EdgeId, Frame, OutputEdge, Wiring
+
+__all__ = ["Asker", "Ecoc", "Pending"]
+
+Asker = tuple[EdgeId, int, int]
+"""(edge, epoch, serial) of the pending checkpoint on whose behalf a request came."""
+
+
+@dataclass(slots=True)
+class Pending:
+    """A pinned frame that waits for acks.
+
+    `ids` says through whom each id came, None for one born here. `relaxed` maps an
+    output edge to the ack that is enough because the frames behind it go into the
+    checkpoint; None means no waiting at all.
+    """
+
+    serial: int
+    frame: Frame
+    ids: dict[CheckId, Asker | None]
+    relaxed: dict[EdgeId, Frame | None] = field(default_factory=dict)
+
+
+class Ecoc:
+    """State changes only through `handle`."""
+
+    def __init__(
+        self, wiring: Wiring, every: int, epoch: int, restored: Restored, phase: int = 0
+    ) -> None:
+        invariant(every >= 1, f"checkpoint every {every} frames")
+        self._refuse(wiring)
+        self._wiring = wiring
+        self._every = every
+        self._phase = phase
+        self._epoch = epoch
+        self._triggers = wiring.is_source
+        self._acked: dict[EdgeId, Frame] = {e.edge: restored.frame for e in wiring.outputs}
+        self._acked.update(restored.acked)
+        self._processed = restored.frame
+        self._stored = restored.stored
+        self._serial = 0
+        self._pending: list[Pending] = []
+        self._storing: Pending | None = None
+        self._wanted: list[RequestArrived] = []
+
+    def _refuse(self, wiring: Wiring) -> None:
+        if wiring.on_cycle:
+            raise ProtocolRefused(
+                f"unit {wiring.unit!r} lies on a cycle: plain ecoc would never complete a "
+                "checkpoint there; use ecoc(extended=True) or uncoordinated"
+            )
+
+    @property
+    def stored(self) -> Frame:
+        return self._stored
+
+    @property
+    def pending(self) -> tuple[Frame, ...]:
+        frames = tuple(p.frame for p in self._pending)
+        return frames if self._storing is None else (self._storing.frame, *frames)
+
+    @property
+    def loads(self) -> Loads:
+        return {}
+
+    def start(self) -> list[CheckpointInstruction]:
+        return []
+
+    def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:
+        match event:
+            case FrameProcessed():
+                return self._processed_frame(event)
+            case RequestArrived():
+                return self._decide(event)
+            case AckArrived(edge, frame, loads):
+                invariant(edge in self._acked, f"ack from unknown edge {edge!r}")
+                # Acks are cumulative; an old one may arrive late.
+                self._acked[edge] = max(self._acked[edge], frame)
+                self._learn(edge, loads)
+                return self._settle()
+            case CheckpointStored(serial, size):
+                return self._permanent(serial, size)
+            case EdgeResumed(edge):
+                return self._request_again(edge)
+            case CheckpointWanted():
+                return self._take_own()
+            case ExtensionArrived():
+                return self._extend(event)
+            case CheckpointPrepared() | IntervalDrawn():
+                invariant(False, f"{type(event).__name__} is no word of ecoc")
+                return []
+            case _:
+                assert_never(event)
+
+    # ---- planning ---------------------------------------------------------------------
+
+    def _processed_frame(self, event: FrameProcessed) -> list[CheckpointInstruction]:
+        self._processed = event.frame
+        out: list[CheckpointInstruction] = []
+        if self._triggers and event.frame % self._every == self._phase:
+            out += self._take_own()
+        if self._wanted:
+            ripe = [r for r in self._wanted if r.frame <= event.frame]
+            self._wanted = [r for r in self._wanted if r.frame > event.frame]
+            for request in ripe:
+                out += self._decide(request)
+        return out
+
+    def _take_own(self) -> list[CheckpointInstruction]:
+        if self._processed == 0:
+            return []
+        new = CheckId(self._wiring.unit, self._epoch, self._serial + 1)
+        return self._take(self._processed, {new: None})
+
+    def _decide(self, request: RequestArrived) -> list[CheckpointInstruction]:
+        """Serve a request: with what is stored or pending, now, or when its frame is here."""
+        if self._stored >= request.frame:
+            return [self._ack(request.edge)]
+        if any(frame >= request.frame for frame in self.pending):
+            return []
+        if self._processed < request.frame:
+            self._wanted.append(request)
+            return []
+        return self._take(self._processed, dict.fromkeys(request.ids, _asker(request)))
+
+    def _take(
+        self, frame: Frame, ids: dict[CheckId, Asker | None]
+    ) -> list[CheckpointInstruction]:
+        self._serial += 1
+        pending = Pending(self._serial, frame, ids)
+        self._pending.append(pending)
+        out: list[CheckpointInstruction] = [PinFrame(self._serial, frame)]
+        names = frozenset(ids)
+        out += [
+            SendRequest(e.edge, pending.serial, frame, names)
+            for e in self._wiring.outputs
+            if not e.outside
+        ]
+        return out + self._settle()
+
+    def _request_again(self, edge: EdgeId) -> list[CheckpointInstruction]:
+        """A consumer that restarted has forgotten its pending checkpoints."""
+        output = next(e for e in self._wiring.outputs if e.edge == edge)
+        if output.outside:
+            return []
+        return [
+            SendRequest(edge, p.serial, p.frame, frozenset(p.ids))
+            for p in self._pending
+            if not self._edge_covers(p, output)
+        ]
+
+    # ---- permanence -------------------------------------------------------------------
+
+    def _edge_covers(self, pending: Pending, edge: OutputEdge) -> bool:
+        return self._acked[edge.edge] >= pending.frame
+
+    def _queues(self, pending: Pending) -> tuple[tuple[EdgeId, Frame], ...]:
+        return ()
+
+    def _settle(self) -> list[CheckpointInstruction]:
+        """Store the newest pending checkpoint that all consumers cover; forget older ones."""
+        if self._storing is not None:
+            return []
+        outputs = self._wiring.outputs
+        for i in range(len(self._pending) - 1, -1, -1):
+            pending = self._pending[i]
+            if all(self._edge_covers(pending, edge) for edge in outputs):
+                out: list[CheckpointInstruction] = [
+                    UnpinFrame(old.serial) for old in self._pending[:i]
+                ]
+                del self._pending[: i + 1]
+                self._storing = pending
+                out.append(
+                    StoreCheckpoint(pending.serial, pending.frame, self._queues(pending))
+                )
+                return out
+        return []
+
+    def _permanent(self, serial: int, size: int) -> list[CheckpointInstruction]:
+        pending = self._storing
+        if pending is None or pending.serial != serial:
+            invariant(False, f"stored {serial}, which was not on its way")
+            return []
+        self._storing = None
+        self._stored = pending.frame
+        self._measure(size)
+        out: list[CheckpointInstruction] = [UnpinFrame(serial)]
+        out += [self._ack(e.edge) for e in self._wiring.inputs]
+        return out + self._settle()
+
+    def _ack(self, edge: EdgeId) -> SendAck:
+        return SendAck(edge, max(self._stored - self._wiring.delays[edge], 0), self.loads)
+
+    # ---- what only the extended protocol does -------------------------------------------
+
+    def _learn(self, edge: EdgeId, loads: Loads) -> None:
+        """Plain ecoc decides nothing by cost."""
+
+    def _measure(self, size: int) -> None:
+        """Plain ecoc decides nothing by cost."""
+
+    def _extend(self, event: ExtensionArrived) -> list[CheckpointInstruction]:
+        # An extended consumer may offer to wait for less; without a queue in the
+        # checkpoint there is nothing to offer in return, so its next ack must come.
+        return self._insist(event)
+
+    def _insist(self, event: ExtensionArrived) -> list[CheckpointInstruction]:
+        for pending in self._pending:
+            if event.epoch == self._epoch and pending.serial == event.serial:
+                return [SendRequest(event.edge, pending.serial, pending.frame, frozenset())]
+        return []
+
+
+def _asker(request: RequestArrived) -> Asker:
+    return (request.edge, request.epoch, request.serial)
