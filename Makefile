@@ -7,6 +7,8 @@ SHELL := /bin/sh
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
+# Nothing that is not in the lock; builds (PySpark comes as source) use the pinned tools too.
+INSTALL := $(PY) -m pip --disable-pip-version-check install --quiet --no-deps
 
 # The first one that runs, is new enough and can make environments. A name on PATH
 # proves nothing: version managers put names there that do not start.
@@ -19,14 +21,15 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 help:
 	@sed -n '2,4s/^# *//p' Makefile
 
-setup: $(VENV)/ready
+setup: $(VENV)/ready ;
 
 $(VENV)/ready: requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer with venv: apt install python3.11 python3.11-venv" >&2; exit 2; }
 	@echo "environment in $(VENV), pinned versions ..."
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps --requirement requirements.lock
-	@$(PY) -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
+	@$(INSTALL) $$(grep -E '^(setuptools|wheel)==' requirements.lock)
+	@$(INSTALL) --no-build-isolation --use-pep517 --requirement requirements.lock
+	@$(INSTALL) --no-build-isolation --editable .
 	@touch $@
 
 # Stops at the first group that fails: what is cheap to know is known first.

@@ -16,7 +16,6 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from holdfast.cli import render
@@ -28,24 +27,23 @@ __all__ = ["app", "main"]
 class _Tidy(typer.core.TyperGroup):
     """Shows every error in the house format, however the app is called."""
 
-    def invoke(self, context: click.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
+            return super().invoke(ctx)
         except ProcessRefused as error:
             for finding in error.findings:
                 render.print_finding(finding, render.errors())
-            raise click.exceptions.Exit(error.exit_code) from error
+            raise typer.Exit(error.exit_code) from error
         except HoldfastError as error:
             render.print_finding(error.finding, render.errors())
-            raise click.exceptions.Exit(error.exit_code) from error
+            raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt:
-            raise click.exceptions.Exit(130) from None
-        except BrokenPipeError:
-            raise  # `holdfast ... | head`: click ends quietly.
+            raise typer.Exit(130) from None
         except Exception as error:
-            raise click.exceptions.Exit(_defect(error)) from error
+            # Typer's own (usage, exit) and a closed pipe (`| head`) are ended by typer.
+            if type(error).__module__.startswith("typer.") or isinstance(error, BrokenPipeError):
+                raise
+            raise typer.Exit(_defect(error)) from error
 
 
 app = typer.Typer(

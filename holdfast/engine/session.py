@@ -16,6 +16,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -193,7 +194,7 @@ def _start(wanted: Mapping[str, str], places: settings.Places) -> SparkSession:
 def _make_places(state_dir: Path) -> settings.Places:
     base = state_dir / "spark"
     try:
-        _sweep(base, "*")
+        _sweep(base, "")
         scratch = base / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
         logs = state_dir / "logs"
         for folder in (logs, scratch / "tmp", scratch / "local"):
@@ -213,24 +214,34 @@ def _make_places(state_dir: Path) -> settings.Places:
 
 def _socket_folder() -> Path | None:
     """A private folder with a short name. None where there is none: TCP then."""
-    prefix = f"holdfast-{os.getpid()}-"
+    prefix = "holdfast-"
     for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
-        if os.path.isdir(base) and len(f"{base}/{prefix}xxxxxxxx") <= SOCKET_FOLDER_LENGTH_MAX:
+        if os.path.isdir(base) and len(f"{base}/{prefix}{os.getpid()}-xxxxxxxx") <= SOCKET_FOLDER_LENGTH_MAX:
             with contextlib.suppress(OSError):
-                _sweep(Path(base), "holdfast-*-*")
-                return Path(tempfile.mkdtemp(prefix=prefix, dir=base))
+                _sweep(Path(base), prefix)
+                return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=base))
     return None
 
 
-def _sweep(base: Path, pattern: str) -> None:
-    """Remove what killed processes left behind: folders with the id of a dead process.
+def _sweep(base: Path, prefix: str) -> None:
+    """Remove what killed processes left behind: folders named `<prefix><pid>-<random>`, pid dead.
 
     An orphaned JVM that still uses one loses it, as it should.
     """
-    for folder in base.glob(pattern):
-        owner = next((part for part in folder.name.split("-") if part.isdigit()), "")
-        if owner and not os.path.exists(f"/proc/{owner}") and folder.stat().st_uid == os.getuid():
+    for folder in base.glob(f"{prefix}*-*"):
+        owner = re.fullmatch(r"(\d+)-\w{8}", folder.name.removeprefix(prefix))
+        if owner and not _alive(int(owner[1])) and folder.stat().st_uid == os.getuid():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextlib.contextmanager
