@@ -8,11 +8,14 @@ is released when its time has come.
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 from pathlib import Path
 
 from holdfast.engine.board import Board, Sealed
+from holdfast.engine.watch import DelayWatch
 from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Source
@@ -37,10 +40,14 @@ class Intake(threading.Thread):
         clock: FrameClock | None,
         epoch: int,
         rate: object,
+        committed: int,
+        delays: DelayWatch,
     ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source, self._board, self._epoch = source, board, epoch
         self._halted = threading.Event()
+        self._committed, self._delays = committed, delays
+        self._end_file = directory / "end.json"
         self._pace = Pace.of(rate if rate is not None else getattr(source.reader, "rate", None))
         self._frame_us = graph.frame_ms * 1000
         self._rows = 0
@@ -92,15 +99,16 @@ class Intake(threading.Thread):
                     ),
                 )
                 self._board.streams[name].late += frame.late_rows
+                self._delays.sealed(name, frame.n, time.monotonic())
                 last = frame.n
             if not self._halted.is_set() and self.source.reader.bounded:
-                self._board.end(name, last)
+                self._board.end(name, self._ended(last))
         except HoldfastError as error:
             self._board.fail(error)
         except Exception as error:
             self._board.fail(
                 SourceError(
-                    "HF-S000",
+                    "HF-S021",
                     "SourceRaised",
                     f"source {name!r} raised {type(error).__name__}: {error}",
                     where=f"{self.source.line}, after frame {last}",
@@ -110,6 +118,26 @@ class Intake(threading.Thread):
             )
         finally:
             self._open.close()
+
+    def _ended(self, last: int) -> int:
+        """The last frame of a bounded source. Written down first: closing frames follow from it."""
+        known = json.loads(self._end_file.read_text())["last"] if self._end_file.exists() else None
+        if known is not None and last < self._from_n:
+            return known
+        if known is not None and last > known and self._committed > known:
+            raise SourceError(
+                "HF-S020",
+                "SourceGrew",
+                f"source {self.source.name!r} had ended with frame {known} and now has frame {last}.",
+                where=self.source.line,
+                why="after the end, windows were closed for good; new elements would change sealed results",
+                effect="nothing was read beyond the old end; sealed frames and sinks are as they were",
+                do="run over all the files in a folder of its own: --state DIR",
+            )
+        whole = self._end_file.with_suffix(".tmp")
+        whole.write_text(json.dumps({"last": last}))
+        os.replace(whole, self._end_file)
+        return last
 
     def halt(self) -> None:
         self._halted.set()

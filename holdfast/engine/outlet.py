@@ -52,7 +52,7 @@ class Outlet(threading.Thread):
         except Exception as error:
             self._board.fail(
                 SinkError(
-                    "HF-K000",
+                    "HF-K020",
                     "SinkRaised",
                     f"sink {self.sink.name!r} raised {type(error).__name__}: {error}",
                     where=self.sink.line,

@@ -33,10 +33,10 @@ from holdfast.engine.status import Status, snapshot
 from holdfast.engine.types import infer
 from holdfast.engine.unit import UnitQuery
 from holdfast.engine.watch import DelayWatch, DiskWatch
-from holdfast.errors import Finding, HoldfastError, ProcessRefused
+from holdfast.errors import Finding, HoldfastError, ProcessRefused, StateRefused
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.files import list_frames, read_frame
-from holdfast.graph.model import Graph
+from holdfast.graph.model import Graph, Sink
 from holdfast.graph.rules import check_structure
 from holdfast.graph.units import Unit, cut
 
@@ -159,7 +159,7 @@ class Run:
         self.findings += findings
         if any(not finding.warning for finding in findings):
             raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
-        units = cut(self.graph)
+        units = [unit for unit in cut(self.graph) if unit.outputs]  # what nobody reads is not run
         old = self.folder.deployment()
         new = deployed.describe(self.graph, units, schemas, (old or {}).get("t0_us"))
         self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
@@ -286,6 +286,8 @@ class Run:
                     clock=clock,
                     epoch=epoch,
                     rate=self._rate,
+                    committed=max((q.committed for q in self._units.values()), default=0),
+                    delays=self._delays,
                 )
             )
         if clock is None:
@@ -302,6 +304,8 @@ class Run:
             queue = self._board.streams[sink.stream]
             # What the ledger has is not needed again; what is no longer in the queue was written before.
             first = min(queue.frames, default=queue.sealed + 1)
+            if sink.writer.idempotent and outlet.last() < first - 1:
+                raise _sink_behind(sink, outlet.last(), first)
             written = min(max(outlet.last(), first - 1), queue.sealed)
             self._board.sinks[sink.name] = (sink.stream, written)
             queue.acked[f"sink {sink.name}"] = written
@@ -537,6 +541,18 @@ class Run:
                 return {"stopping": True}
             case other:
                 return {"error": f"no such request: {other!r}", "code": "", "exit": 2}
+
+
+def _sink_behind(sink: Sink, last: int, first: int) -> StateRefused:
+    return StateRefused(
+        "HF-R006",
+        "SinkBehind",
+        f"sink {sink.name!r} has frames up to {last}; the oldest frame still kept is {first}.",
+        where=sink.line,
+        why="it had acknowledged more: its table was deleted, restored from an older copy, or is another one",
+        effect="nothing was started; going on would leave a hole in the table",
+        do="put the table back, or begin anew with a folder of its own: --state DIR",
+    )
 
 
 def _now() -> str:

@@ -25,6 +25,9 @@ class DelayWatch:
         self._moments: dict[tuple[str, int], float] = {}  # (stream or unit, n) -> when sealed or permitted
         self._broken: dict[str, tuple[int, int, int, float]] = {}  # name -> (bound, first frame, count, worst ms)
 
+    def sealed(self, source: str, n: int, now_s: float) -> None:
+        self._keep(source, n, now_s)
+
     def permitted(self, unit: Unit, n: int, now_s: float) -> None:
         """The inputs of frame n are complete."""
         self._keep(f"unit {unit.name}", n, now_s)

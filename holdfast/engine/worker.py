@@ -57,9 +57,9 @@ class Load:
     boundary_row: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        frame = current_frame()
-        port = frame["ports"][self.port]
         for batch in batches:
+            frame = current_frame()
+            port = frame["ports"][self.port]
             for chunk in batch.column(0).to_pylist():
                 # The streaming part counts frames, not chunks: it has one chunk.
                 for rows in self._rows(port, chunk if self.chunks > 1 else 0):

@@ -10,6 +10,7 @@ Pure but for `check(types=True)`, `start` and `run`, which hand over to the engi
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +27,7 @@ from holdfast.graph.schemas import Schema
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
-__all__ = ["StreamProcess"]
+__all__ = ["StreamProcess", "declared_by"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Reads = str | read.Feedback
@@ -65,6 +66,7 @@ class StreamProcess:
         state: object = None,
     ) -> None:
         self.name = checked_name(name, what="stream process")
+        _declared.add(self)
         self._line, self._base = caller()
         self._frame_ms = duration_ms(frame, what="frame")
         if self._frame_ms < 1:
@@ -412,6 +414,19 @@ class StreamProcess:
         with self.start(**settings) as run:
             run.wait()
         return run
+
+
+# Processes alive in this program, so that a function can be traced to where it was declared
+# without touching the function.
+_declared: weakref.WeakSet[StreamProcess] = weakref.WeakSet()
+
+
+def declared_by(function: Callable[..., Any]) -> StreamProcess | None:
+    """The process one of whose operators is this function."""
+    for process in _declared:
+        if any(draft.function is function for draft in process._drafts):
+            return process
+    return None
 
 
 def _drafted(

@@ -166,6 +166,8 @@ class Kept:
 class BackupStore:
     """State changes only through `handle`."""
 
+    register_type = EpochRegister
+
     def __init__(
         self, name: str, kept: Iterable[Kept] = (), peers_needed: int = 0
     ) -> None:
@@ -178,7 +180,7 @@ class BackupStore:
         self._peers_needed = peers_needed
         self._learnt: dict[UnitId, set[str]] = {}
         for item in kept:
-            self.registers[item.unit] = EpochRegister(item.epoch)
+            self.registers[item.unit] = self.register_type(item.epoch)
             if item.manifest is not None:
                 self.manifests[item.unit] = item.manifest
 
@@ -206,7 +208,7 @@ class BackupStore:
                 assert_never(event)
 
     def _register(self, unit: UnitId) -> EpochRegister:
-        return self.registers.setdefault(unit, EpochRegister())
+        return self.registers.setdefault(unit, self.register_type())
 
     # ---- one request at a time ------------------------------------------------------
 

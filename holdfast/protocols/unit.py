@@ -72,6 +72,10 @@ __all__ = ["Unit"]
 class Unit:
     """State changes only through `start` and `handle`."""
 
+    fence_type = Fence
+    intake_type = Intake
+    queue_type = OutputQueue
+
     def __init__(
         self,
         wiring: Wiring,
@@ -84,9 +88,9 @@ class Unit:
         self.protection = protection
         self.stamp = stamp
         self.processed = restored.frame
-        self.fence = Fence()
-        self.intake = Intake(wiring.inputs, restored.frame)
-        self.queue = OutputQueue(
+        self.fence = self.fence_type()
+        self.intake = self.intake_type(wiring.inputs, restored.frame)
+        self.queue = self.queue_type(
             wiring.outputs, bytes_max, restored.frame, restored.acked, restored.frames
         )
         self._outputs = {e.edge: e for e in wiring.outputs}

@@ -55,7 +55,7 @@ def _find(function: Callable[..., Any], process: StreamProcess | None) -> tuple[
             if operator.kind == "keyed" and operator.name == function.__name__:
                 return graph, operator
     raise UsageError(
-        "HF-C023",
+        "HF-C043",
         "NotKeyed",
         f"{getattr(function, '__name__', function)!r} is no keyed operator of a stream process.",
         effect="nothing was run",

@@ -34,7 +34,7 @@ def fitted(table: pa.Table, schema: Schema, what: str) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise UsageError(
-            "HF-C020",
+            "HF-C040",
             "RowsDoNotFit",
             f"{what} have no column {missing[0]!r}.",
             why=f"declared {schema.ddl}; the rows have {', '.join(table.column_names) or 'no columns'}",
@@ -72,7 +72,7 @@ def _read(path: Path) -> pa.Table:
 
 def _not_rows(found: object) -> UsageError:
     return UsageError(
-        "HF-C021",
+        "HF-C041",
         "NotRows",
         f"{found!r} are no rows.",
         effect="nothing was run",

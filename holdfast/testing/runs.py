@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -86,17 +86,21 @@ def run_frames(
     spark: object = None,
     restarts: Iterable[int] = (),
     until: int | None = None,
+    meddle: Callable[[Path, int], None] | None = None,
     **inputs: Any,
 ) -> Outcome:
     """Run over these inputs (by source; others as declared) and return what the sinks got.
 
     `params` changes parameters at a frame: {10: {"limit": 75.0}}. `restarts` are frames
-    after which the run is stopped and a new one goes on.
+    after which the run is stopped and a new one goes on; `meddle` is called in between
+    with the state folder and the frame, to break what it wants to see mended.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
         bench = _Bench(process, Path(folder), inputs, params or {}, spark)
         for stop_at in sorted(restarts):
             bench.run(until=stop_at)
+            if meddle is not None:
+                meddle(Path(folder) / "state", stop_at)
         bench.run(until=until)
         return bench.outcome()
 
@@ -149,7 +153,7 @@ class _Bench:
         unknown = [name for name in inputs if graph.source(name) is None]
         if unknown:
             raise UsageError(
-                "HF-C022",
+                "HF-C042",
                 "UnknownSource",
                 f"stream process {graph.name!r} has no source {unknown[0]!r}.",
                 effect="nothing was run",
