@@ -107,6 +107,7 @@ class RequestArrived:
     serial: int
     frame: Frame
     ids: frozenset[CheckId]
+    extendable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,7 @@ class SendRequest:
     serial: int
     frame: Frame
     ids: frozenset[CheckId]
+    extendable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,4 +343,6 @@ class CheckpointMachine(Protocol):
     def pending(self) -> tuple[Frame, ...]: ...
 
     @property
-    def loads(self) -> Loads: ...
+    def asking(self) -> bool:
+        """Whether a checkpoint that was wanted is still to come."""
+        ...

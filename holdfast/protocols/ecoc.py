@@ -65,11 +65,14 @@ class Pending:
     serial: int
     frame: Frame
     ids: dict[CheckId, Asker | None]
+    extendable: bool = True
     relaxed: dict[EdgeId, Frame | None] = field(default_factory=dict)
 
 
 class Ecoc:
     """State changes only through `handle`."""
+
+    _can_extend = False
 
     def __init__(
         self, wiring: Wiring, every: int, epoch: int, restored: Restored, phase: int = 0
@@ -107,6 +110,10 @@ class Ecoc:
         return frames if self._storing is None else (self._storing.frame, *frames)
 
     @property
+    def asking(self) -> bool:
+        return self._storing is not None or bool(self._pending)
+
+    @property
     def loads(self) -> Loads:
         return {}
 
@@ -130,7 +137,8 @@ class Ecoc:
             case EdgeResumed(edge):
                 return self._request_again(edge)
             case CheckpointWanted():
-                return self._take_own()
+                # Its consumers must checkpoint for the queue to become shorter.
+                return self._take_own(extendable=False)
             case ExtensionArrived():
                 return self._extend(event)
             case CheckpointPrepared() | IntervalDrawn():
@@ -153,11 +161,11 @@ class Ecoc:
                 out += self._decide(request)
         return out
 
-    def _take_own(self) -> list[CheckpointInstruction]:
+    def _take_own(self, extendable: bool = True) -> list[CheckpointInstruction]:
         if self._processed == 0:
             return []
         new = CheckId(self._wiring.unit, self._epoch, self._serial + 1)
-        return self._take(self._processed, {new: None})
+        return self._take(self._processed, {new: None}, extendable)
 
     def _decide(self, request: RequestArrived) -> list[CheckpointInstruction]:
         """Serve a request: with what is stored or pending, now, or when its frame is here."""
@@ -171,15 +179,15 @@ class Ecoc:
         return self._take(self._processed, dict.fromkeys(request.ids, _asker(request)))
 
     def _take(
-        self, frame: Frame, ids: dict[CheckId, Asker | None]
+        self, frame: Frame, ids: dict[CheckId, Asker | None], extendable: bool = True
     ) -> list[CheckpointInstruction]:
         self._serial += 1
-        pending = Pending(self._serial, frame, ids)
+        pending = Pending(self._serial, frame, ids, extendable and self._can_extend)
         self._pending.append(pending)
         out: list[CheckpointInstruction] = [PinFrame(self._serial, frame)]
         names = frozenset(ids)
         out += [
-            SendRequest(e.edge, pending.serial, frame, names)
+            SendRequest(e.edge, pending.serial, frame, names, pending.extendable)
             for e in self._wiring.outputs
             if not e.outside
         ]
@@ -191,7 +199,7 @@ class Ecoc:
         if output.outside:
             return []
         return [
-            SendRequest(edge, p.serial, p.frame, frozenset(p.ids))
+            SendRequest(edge, p.serial, p.frame, frozenset(p.ids), p.extendable)
             for p in self._pending
             if not self._edge_covers(p, output)
         ]
@@ -247,14 +255,7 @@ class Ecoc:
         """Plain ecoc decides nothing by cost."""
 
     def _extend(self, event: ExtensionArrived) -> list[CheckpointInstruction]:
-        # An extended consumer may offer to wait for less; without a queue in the
-        # checkpoint there is nothing to offer in return, so its next ack must come.
-        return self._insist(event)
-
-    def _insist(self, event: ExtensionArrived) -> list[CheckpointInstruction]:
-        for pending in self._pending:
-            if event.epoch == self._epoch and pending.serial == event.serial:
-                return [SendRequest(event.edge, pending.serial, pending.frame, frozenset())]
+        invariant(False, f"{event.edge!r} answers a request that cannot be extended")
         return []
 
 

@@ -51,6 +51,8 @@ __all__ = ["Extended"]
 class Extended(Ecoc):
     """State changes only through `handle`."""
 
+    _can_extend = True
+
     def __init__(
         self, wiring: Wiring, every: int, epoch: int, restored: Restored, phase: int = 0
     ) -> None:
@@ -118,7 +120,7 @@ class Extended(Ecoc):
         if self._processed < request.frame:
             self._wanted.append(request)
             return []
-        if self._pending:
+        if self._pending and request.extendable:
             older = self._pending[-1]
             after = max(older.frame - self._wiring.delays[edge], 0)
             # The asker asks for `frame` of the common clock; of a feedback edge it puts
@@ -147,7 +149,7 @@ class Extended(Ecoc):
         if not new or request.edge not in self._cyclic:
             return []
         return [
-            SendRequest(e.edge, pending.serial, pending.frame, frozenset(new))
+            SendRequest(e.edge, pending.serial, pending.frame, frozenset(new), pending.extendable)
             for e in self._cyclic_outputs
             if not self._edge_covers(pending, e)
         ]

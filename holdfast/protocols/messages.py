@@ -84,7 +84,8 @@ class RequestSent:
     """Downstream: checkpoint at `frame` or later, on behalf of my pending `serial`.
 
     `frame` is a number of the common clock: a consumer that has processed it has
-    consumed `frame` - delay of a feedback edge.
+    consumed `frame` - delay of a feedback edge. `extendable` says that the asker could
+    put frames into its checkpoint instead; one whose queue is filling up could not.
     """
 
     stamp: Stamp
@@ -92,6 +93,7 @@ class RequestSent:
     serial: int
     frame: Frame
     ids: frozenset[CheckId]
+    extendable: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from holdfast.protocols.dialogue import (
     FrameProcessed,
     SendAck,
 )
-from holdfast.protocols.messages import Loads
 from holdfast.protocols.wiring import Frame, Wiring
 
 __all__ = ["SinkLedger", "SourceLog"]
@@ -30,7 +29,8 @@ class SourceLog:
 
     stored: Frame = 0
     pending: tuple[Frame, ...] = ()
-    loads: Loads = {}
+    # A log is as long as its retention; no checkpoint of its own makes it shorter.
+    asking = True
 
     def start(self) -> list[CheckpointInstruction]:
         return []
@@ -43,7 +43,7 @@ class SinkLedger:
     """A processed frame is in the ledger: stored at once, acked at once."""
 
     pending: tuple[Frame, ...] = ()
-    loads: Loads = {}
+    asking = False
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring

@@ -63,8 +63,6 @@ class OutputQueue:
         self._trimmed: dict[int, Frame] = {}
         self._total: dict[int, dict[Frame, int]] = {p: {} for p in self._edges}
         self.sealed = start
-        # Whoever was asked before a restart has been forgotten with the asking.
-        self._asked = -1
         self.acked.update(acked)
         for port, edges in self._edges.items():
             # A consumer may be ahead of a producer that was restored.
@@ -139,15 +137,7 @@ class OutputQueue:
     def is_full(self) -> bool:
         return self.bytes_held >= self._bytes_max
 
-    def asks_for_checkpoint(self) -> bool:
-        """True once for each time the queue is half full and the last asking is answered."""
-        if 2 * self.bytes_held < self._bytes_max:
-            return False
-        slowest = min(
-            (self.acked[e] for edges in self._counted.values() for e in edges),
-            default=self.sealed,
-        )
-        if self._asked > slowest:
-            return False
-        self._asked = self.sealed
-        return True
+    @property
+    def is_half_full(self) -> bool:
+        """Time to ask for a checkpoint: the other half is for the time it takes."""
+        return 2 * self.bytes_held >= self._bytes_max

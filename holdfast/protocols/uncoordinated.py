@@ -74,6 +74,14 @@ class Uncoordinated:
         return () if self._storing is None else (self._storing[1],)
 
     @property
+    def asking(self) -> bool:
+        """A consumer that was asked has not stored yet."""
+        asked = self._asked
+        return asked is not None and any(
+            self._acked[e.edge] < asked - e.delay for e in self._wiring.outputs
+        )
+
+    @property
     def loads(self) -> Loads:
         return {self._wiring.unit: self._size}
 
@@ -94,7 +102,7 @@ class Uncoordinated:
                 # The queue empties when the consumers checkpoint, not when this unit does.
                 self._asked = self._processed
                 return [
-                    SendRequest(e.edge, 0, self._processed, frozenset())
+                    SendRequest(e.edge, 0, self._processed, frozenset(), extendable=False)
                     for e in self._wiring.outputs
                     if not e.outside
                 ] + self._take(self._processed)
@@ -168,8 +176,9 @@ class Uncoordinated:
 
     def _ask_again(self, edge: EdgeId) -> list[CheckpointInstruction]:
         """A consumer that restarted may have forgotten that it was asked."""
-        if self._asked is None or self._acked[edge] >= self._asked:
+        output = next(e for e in self._wiring.outputs if e.edge == edge)
+        if output.outside or self._asked is None:
             return []
-        if any(e.edge == edge and e.outside for e in self._wiring.outputs):
+        if self._acked[edge] >= self._asked - output.delay:
             return []
-        return [SendRequest(edge, 0, self._asked, frozenset())]
+        return [SendRequest(edge, 0, self._asked, frozenset(), extendable=False)]

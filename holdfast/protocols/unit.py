@@ -125,7 +125,8 @@ class Unit:
                 self.intake.contact(edge)
                 return [self._resume(edge)]
             case CheckpointWanted() | CheckpointPrepared() | CheckpointStored() | IntervalDrawn():
-                return self._wire(self.protection.handle(event)) + self._advance()
+                out = self._wire(self.protection.handle(event))
+                return out + self._relieve() + self._advance()
             case _:
                 assert_never(event)
 
@@ -152,8 +153,8 @@ class Unit:
                 self.queue.ack(edge, number)
                 out = self._wire(self.protection.handle(AckArrived(edge, number, loads)))
                 return out + self._relieve() + self._advance()
-            case RequestSent(stamp, edge, serial, number, ids):
-                request = RequestArrived(edge, stamp.epoch, serial, number, ids)
+            case RequestSent(stamp, edge, serial, number, ids, extendable):
+                request = RequestArrived(edge, stamp.epoch, serial, number, ids, extendable)
                 return self._wire(self.protection.handle(request))
             case ExtensionSent(_, edge, epoch, serial, after, whole):
                 extension = ExtensionArrived(edge, epoch, serial, after, whole)
@@ -209,7 +210,7 @@ class Unit:
 
     def _relieve(self) -> list[UnitInstruction]:
         """At half the bound ask for a checkpoint at once, before the queue is full."""
-        if not self.queue.asks_for_checkpoint():
+        if self.protection.asking or not self.queue.is_half_full:
             return []
         return self._wire(self.protection.handle(CheckpointWanted()))
 
@@ -247,8 +248,8 @@ class Unit:
                 case SendAck(edge, number, loads):
                     message = AckSent(self.stamp, edge, number, loads)
                     out.append(Send(self._producers[edge], message))
-                case SendRequest(edge, serial, number, ids):
-                    request = RequestSent(self.stamp, edge, serial, number, ids)
+                case SendRequest(edge, serial, number, ids, extendable):
+                    request = RequestSent(self.stamp, edge, serial, number, ids, extendable)
                     out.append(Send(self._outputs[edge].consumer, request))
                 case SendExtension(edge, epoch, serial, after, whole):
                     extension = ExtensionSent(self.stamp, edge, epoch, serial, after, whole)

@@ -64,7 +64,11 @@ class Faults:
         elif kind < 0.86:
             self.cut_edge()
         else:
-            self.hurt_store(rng.choice(list(self._schedule.stores.values())))
+            stores = list(self._schedule.stores.values())
+            if len(stores) > 1 and rng.random() < 0.4:
+                self.besiege(unit, *rng.sample(stores, 2))
+            else:
+                self.hurt_store(rng.choice(stores))
 
     def _strike_both_ends(self) -> None:
         if not self._open():
@@ -93,8 +97,14 @@ class Faults:
                 self.freeze_host(self._schedule.hosts[instance.host])
 
     def shipping(self, instance: Instance, store: str) -> None:
-        if self._open() and self._world.rng.random() < 0.02:
+        if not self._open():
+            return
+        chance = self._world.rng.random()
+        if chance < 0.015:
             self._world.after(self._world.between(0.1, 1.6), self._hit_shipping, instance, store)
+        elif chance < 0.02:
+            # The claim and the checkpoint race to the stores.
+            self.suspect_wrongly(instance.unit)
 
     def _hit_shipping(self, instance: Instance, store: str) -> None:
         if not self._open() or instance.shipping.travelling is None:
@@ -243,7 +253,17 @@ class Faults:
     def _heal(self, x: str, y: str) -> None:
         schedule = self._schedule
         if schedule.network.heal(x, y):
-            schedule.each_edge_of(x, y, Instance.peer_found)
+            # Each transport notices in its own time; until then it goes on as before.
+            schedule.each_edge_of(
+                x,
+                y,
+                lambda unit, edge: self._world.after(
+                    self._world.between(0.0, 2.0), self._notice, unit, edge
+                ),
+            )
+
+    def _notice(self, unit: str, edge: str) -> None:
+        self._schedule.current[unit].peer_found(edge)
 
     def hurt_store(self, store: SimulatedStore) -> None:
         schedule, rng = self._schedule, self._world.rng
@@ -265,6 +285,24 @@ class Faults:
         else:
             store.crash()
         self._world.after(self._world.between(1.0, 8.0), self._store_back, store)
+
+    def besiege(self, unit: str, first: SimulatedStore, second: SimulatedStore) -> None:
+        """One store away while a checkpoint is taken, then unit and second folder lost."""
+        if not first.up or not second.up or self._rotten or self._folders_lost:
+            return
+        self._count("besieged")
+        self._folders_lost += 1
+        away = self._world.between(3.0, 7.0)
+        first.crash()
+        self._world.after(away + self._world.between(0.0, 2.0), self._store_back, first)
+        self._world.after(away, self._finish_siege, unit, second)
+
+    def _finish_siege(self, unit: str, store: SimulatedStore) -> None:
+        if self._schedule.calm or not store.up:
+            return
+        self.kill_unit(unit, near_valid=False)
+        store.lose_folder()
+        self._world.after(self._world.between(0.2, 2.0), self._store_back, store)
 
     def _rot(self, store: SimulatedStore) -> None:
         """One file of one copy gets a wrong hash; nobody is told."""

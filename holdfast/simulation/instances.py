@@ -88,7 +88,8 @@ class Instance:
             schedule.protection(self.wiring, epoch, restored),
             stamp,
             restored,
-            schedule.bytes_max,
+            # The length of a source log is bounded by its retention, not by bytes.
+            10**9 if unit.startswith("log:") else schedule.bytes_max,
         )
         self.shipping = parts.shipping(stamp, schedule.store_names, schedule.needed)
         self._base = base

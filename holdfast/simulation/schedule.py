@@ -280,10 +280,9 @@ class Schedule:
         self.counts["activations"] += 1
         self.faults.activating(unit)
 
-    def each_edge_of(self, x: str, y: str, action: Callable[[Instance, str], None]) -> None:
-        """Tell both ends of every edge between two units, as their transports would."""
+    def each_edge_of(self, x: str, y: str, action: Callable[[str, str], None]) -> None:
+        """Both ends of every edge between two units."""
         for edge in self.graph.edges:
             if {edge.producer, edge.consumer} == {x, y}:
-                action(self.current[edge.producer], edge.name)
-                if edge.producer != edge.consumer:
-                    action(self.current[edge.consumer], edge.name)
+                action(edge.producer, edge.name)
+                action(edge.consumer, edge.name)

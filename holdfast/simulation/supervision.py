@@ -62,7 +62,8 @@ class ActivationRun:
             claimant,
             schedule.store_names,
             schedule.needed,
-            schedule.supervision.epochs_heard.get(unit, 1),
+            # What the directory says; others may claim the same number at this moment.
+            schedule.current[unit].epoch,
             near,
         )
 

@@ -15,8 +15,8 @@ from typing import Any
 
 __all__ = ["ScheduleBroken", "World"]
 
-# A schedule that needs more steps than this does not come to rest: hundreds are usual.
-_STEPS_MAX = 30_000
+# A schedule that needs more steps than this does not come to rest: 700 are usual.
+_STEPS_MAX = 10_000
 
 
 class ScheduleBroken(Exception):
