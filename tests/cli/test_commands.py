@@ -1,0 +1,200 @@
+"""The command without a JVM: answers, exit codes, and where each word goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import main as subject
+from holdfast.cli.main import app
+from holdfast.engine.control import ControlServer
+from holdfast.errors import UsageError
+
+GOOD = """
+import holdfast as hf
+kiln = hf.StreamProcess("kiln", frame="1 second", time="ts")
+kiln.param("limit", 80.0, between=(20, 120))
+kiln.source("probes", hf.read.files("probes/*.parquet"), schema="ts timestamp, zone int, celsius double")
+kiln.filter("hot", of="probes", where="celsius > 80")
+kiln.sink("hot", hf.write.sqlite("kiln.db", "hot"))
+"""
+STATUS = {
+    "process": "kiln", "state": "running", "frame": 12, "frames_per_s": 1.0, "frame_last": None, "time_us": 12_000_000,
+    "seconds": 12.0, "error": "", "notes": [], "delays": [], "params": {"limit": {"value": 80.0, "per": {"z1": 70.0}}},
+    "sources": [{"name": "probes", "sealed": 13, "rows": 1300, "late": 2, "waiting": 1, "waiting_bytes": 5_000_000,
+                 "bytes_bound": 512_000_000, "ended": False}],
+    "units": [{"name": "hot", "state": "RUNNING", "processed": 12, "ms_per_frame": 41.2, "why": ""}],
+    "sinks": [{"name": "hot", "stream": "hot", "written": 12, "rows": 37}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("kiln.py").write_text(GOOD)
+    return tmp_path
+
+
+@pytest.fixture
+def invoke():
+    runner = CliRunner()
+    return lambda *words: runner.invoke(app, list(words))
+
+
+@pytest.fixture
+def running(here):
+    """A run as the shell sees it: a socket that answers, named in the state folder."""
+    folder = here / ".holdfast" / "kiln"
+    folder.mkdir(parents=True)
+    (folder / "deployment.json").write_text("{}")
+    asked, answers = [], {"status": STATUS, "set": {"frame": 1234, "n": 1}, "stop": {"stopping": True}}
+
+    def answer(request):
+        asked.append(request)
+        found = answers[request["do"]]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    server = ControlServer(folder / "control.json", answer)
+    server.start()
+    yield asked, answers
+    server.close()
+
+
+def test_a_good_process_is_fine(here, invoke):
+    result = invoke("check", "kiln.py", "--no-types")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("kiln.py: stream process 'kiln', 1 source, 1 operator, 1 sink\n")
+    assert "structure" in result.stdout.splitlines()[-1]
+
+
+def test_a_bad_process_is_exit_3_with_its_findings_on_stdout(here, invoke):
+    Path("bad.py").write_text(GOOD.replace('of="probes"', 'of="prob"'))
+
+    result = invoke("check", "bad.py", "--no-types")
+    machine = invoke("check", "bad.py", "--no-types", "--json")
+
+    assert (result.exit_code, machine.exit_code) == (3, 3)
+    assert "HF-" in result.stdout
+    assert "probes" in result.stdout
+    answer = json.loads(machine.stdout)
+    assert answer["fine"] is False
+    assert answer["findings"][0]["code"].startswith("HF-")
+
+
+def test_a_missing_file_is_usage(here, invoke):
+    result = invoke("check", "gone.py")
+
+    assert result.exit_code == 2
+    assert "HF-C016" in result.stderr
+    assert result.stdout == ""
+
+
+def test_show_draws_in_the_terminal_and_to_a_file(here, invoke):
+    result = invoke("show", "kiln.py", "--svg", "kiln.svg")
+
+    assert result.exit_code == 0, result.output
+    assert "hot" in result.stdout
+    assert Path("kiln.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("words", [["status"], ["status", "kiln"], ["status", "kiln.py"], ["status", "--state", ".holdfast/kiln"]])
+def test_status_finds_the_process_by_folder_name_and_file(running, invoke, words):
+    result = invoke(*words)
+
+    assert result.exit_code == 0, result.output
+    head, *rows = result.stdout.splitlines()
+    assert head.startswith("kiln  running    frame 12 (00:00:12Z)")
+    assert [row.split()[0] for row in rows] == ["source", "unit", "sink", "param"]
+
+
+def test_status_as_json_is_what_the_run_said(running, invoke):
+    assert json.loads(invoke("status", "--json").stdout) == STATUS
+
+
+def test_a_broken_bound_is_degraded(running, invoke):
+    """Scripts that watch must see it without reading."""
+    _, answers = running
+    answers["status"] = STATUS | {"delays": ["hot took 4 s in frame 12 (bound 2 s)"]}
+
+    result = invoke("status")
+
+    assert result.exit_code == 1
+    assert "bound 2 s" in result.stdout
+
+
+def test_nobody_there_is_said_in_house_format(here, invoke):
+    nothing, unknown = invoke("status"), invoke("status", "oven")
+
+    assert (nothing.exit_code, unknown.exit_code) == (2, 2)
+    assert nothing.stderr.startswith("HF-E010 NothingHere")
+    assert "effect  nothing was asked of anybody" in unknown.stderr
+
+
+def test_set_says_from_which_frame_on(running, invoke):
+    asked, _ = running
+
+    result = invoke("set", "kiln.py", "limit=75", "--for", "z1", "--note", "night shift")
+
+    assert result.stdout == "limit = 75 for z1 from frame 1,234 on\n"
+    assert asked[-1] == {"do": "set", "values": {"limit": "75"}, "key": "z1", "note": "night shift"}
+
+
+def test_an_error_of_the_run_keeps_its_code_and_exit(running, invoke):
+    _, answers = running
+    answers["set"] = UsageError("HF-C010", "ParameterRefused", "limit = 500.0 is out of range.", effect="nothing was changed", do="give less")
+
+    result = invoke("set", "kiln.py", "limit=500")
+
+    assert result.exit_code == 2
+    assert result.stderr == "HF-C010 ParameterRefused: limit = 500.0 is out of range.\n  effect  nothing was changed\n  do      give less\n"
+
+
+@pytest.mark.parametrize("words", [[], ["limit"], ["=3"]])
+def test_set_without_a_value_changes_nothing(running, invoke, words):
+    result = invoke("set", "kiln.py", *words)
+
+    assert result.exit_code == 2
+    assert "HF-E011" in result.stderr
+
+
+def test_stop_asks_the_run(running, invoke):
+    asked, _ = running
+
+    assert invoke("stop", "kiln.py").exit_code == 0
+    assert asked[-1] == {"do": "stop"}
+
+
+def test_a_defect_leaves_its_traceback_in_a_file(here, invoke, monkeypatch):
+    """A user must never see a traceback of ours, and we must not lose it."""
+
+    def broken(file):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(subject, "_load", broken)
+    result = invoke("check", "kiln.py")
+
+    assert result.exit_code == 70
+    assert "HF-E012 Defect: ZeroDivisionError: by zero" in result.stderr
+    assert "Traceback" not in result.stderr
+    file = Path(result.stderr.partition("traceback in ")[2].splitlines()[0])
+    assert "in broken" in file.read_text()
+    file.unlink()
+
+
+def test_doctor_names_the_java(here, invoke):
+    result = invoke("doctor", "--no-start", "--json")
+
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert report["java"]["origin"] in ("JAVA_HOME", "PATH", "inside the environment")
+    assert report["packages"]["pyspark"]
+
+
+def test_colour_only_on_a_terminal(here, invoke):
+    assert "\x1b" not in invoke("check", "gone.py").stderr
