@@ -56,9 +56,12 @@ class ClaimAnswered:
 
 @dataclass(frozen=True, slots=True)
 class CopyFetched:
+    """The answer of a store to a fetch; `held` is the manifest that is in force there."""
+
     store: str
     manifest: Manifest
     good: bool
+    held: Manifest | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,6 @@ class Activation:
         self._refused: set[str] = set()
         self._chosen: Manifest | None = None
         self._bad: set[str] = set()
-        self._fetching = False
         self.over = False
 
     def start(self) -> list[ActivationInstruction]:
@@ -168,13 +170,18 @@ class Activation:
                 # Too many refusals for this number: try above what was heard.
                 lost = len(self._refused) > len(self._stores) - self._quorum
                 return self.start() if lost else []
-            case CopyFetched(store, manifest, good):
+            case CopyFetched(store, manifest, good, held):
                 if manifest != self._chosen:
                     return []
-                self._fetching = False
                 if good:
                     return self._begin(None, manifest, store)
-                self._bad.add(store)
+                if held is not None and held.key > manifest.key:
+                    # A store outside our quorum has replaced it by a newer one, which
+                    # may be the only whole copy left and is as good a start.
+                    self._chosen = held
+                    self._bad.clear()
+                else:
+                    self._bad.add(store)
                 return self._fetch()
             case EpochPassed(epoch):
                 # Another activation won; its instance runs, or a supervisor will look.
@@ -215,7 +222,6 @@ class Activation:
         others = [store for store in self._stores if store not in holders]
         for store in holders + others:
             if store not in self._bad and self._chosen is not None:
-                self._fetching = True
                 return [FetchCopy(store, self._epoch, self._chosen)]
         return []
 

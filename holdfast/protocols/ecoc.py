@@ -99,6 +99,13 @@ class Ecoc:
                 f"unit {wiring.unit!r} lies on a cycle: plain ecoc would never complete a "
                 "checkpoint there; use ecoc(extended=True) or uncoordinated"
             )
+        late = [e.edge for e in wiring.outputs if e.delay > 0]
+        if late:
+            raise ProtocolRefused(
+                f"unit {wiring.unit!r} feeds {late[0]!r} with a delay: even a perfect cut "
+                "leaves frames on such an edge and plain ecoc stores none; use "
+                "ecoc(extended=True) or uncoordinated"
+            )
 
     @property
     def stored(self) -> Frame:
@@ -141,8 +148,10 @@ class Ecoc:
                 return self._take_own(extendable=False)
             case ExtensionArrived():
                 return self._extend(event)
-            case CheckpointPrepared() | IntervalDrawn():
-                invariant(False, f"{type(event).__name__} is no word of ecoc")
+            case CheckpointPrepared(serial):
+                return self._prepared(serial)
+            case IntervalDrawn():
+                invariant(False, "an interval was drawn for a coordinated unit")
                 return []
             case _:
                 assert_never(event)
@@ -176,7 +185,13 @@ class Ecoc:
         if self._processed < request.frame:
             self._wanted.append(request)
             return []
-        return self._take(self._processed, dict.fromkeys(request.ids, _asker(request)))
+        return self._take(self._processed, self._inherit(request))
+
+    def _inherit(self, request: RequestArrived) -> dict[CheckId, Asker | None]:
+        """The ids of a request; one from a unit that does not coordinate has none."""
+        if request.ids:
+            return dict.fromkeys(request.ids, (request.edge, request.epoch, request.serial))
+        return {CheckId(self._wiring.unit, self._epoch, self._serial + 1): None}
 
     def _take(
         self, frame: Frame, ids: dict[CheckId, Asker | None], extendable: bool = True
@@ -246,7 +261,11 @@ class Ecoc:
     def _ack(self, edge: EdgeId) -> SendAck:
         return SendAck(edge, max(self._stored - self._wiring.delays[edge], 0), self.loads)
 
-    # ---- what only the extended protocol does -------------------------------------------
+    # ---- what only its relatives do -----------------------------------------------------
+
+    def _prepared(self, serial: int) -> list[CheckpointInstruction]:
+        invariant(False, f"ecoc checkpoint {serial} has one phase")
+        return []
 
     def _learn(self, edge: EdgeId, loads: Loads) -> None:
         """Plain ecoc decides nothing by cost."""
@@ -257,7 +276,3 @@ class Ecoc:
     def _extend(self, event: ExtensionArrived) -> list[CheckpointInstruction]:
         invariant(False, f"{event.edge!r} answers a request that cannot be extended")
         return []
-
-
-def _asker(request: RequestArrived) -> Asker:
-    return (request.edge, request.epoch, request.serial)

@@ -129,7 +129,7 @@ class Extended(Ecoc):
             if self._bytes_between(edge, after, upto) < sum(self.loads.values()):
                 extension = SendExtension(edge, request.epoch, request.serial, after, whole=False)
                 return [extension, *self._merge(older, request, asker)]
-        return self._take(self._processed, dict.fromkeys(request.ids, asker))
+        return self._take(self._processed, self._inherit(request))
 
     def _came_round(self, request: RequestArrived, asker: Asker) -> bool:
         """Whether a pending checkpoint here got one of the ids from somebody else."""

@@ -12,13 +12,14 @@ from typing import Any
 from holdfast.protocols.dialogue import CheckpointMachine, Restored
 from holdfast.protocols.ecoc import Ecoc
 from holdfast.protocols.extended import Extended
+from holdfast.protocols.synchronised import Synchronised
 from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.wiring import Wiring
 from holdfast.simulation.graphs import Graph
 
 __all__ = ["PROTECTIONS", "Protections"]
 
-PROTECTIONS = ("uncoordinated", "ecoc", "extended")
+PROTECTIONS = ("uncoordinated", "ecoc", "extended", "synchronised", "mixed")
 
 # In this share of schedules all sources trigger at the same frames.
 _ALIGNED = 0.3
@@ -31,14 +32,24 @@ class Protections:
         self, protocol: str, graph: Graph, every: int, rng: Random, replaced: dict[str, Any]
     ) -> None:
         self.every = every
+        self._mixed = protocol == "mixed"
         self.lossy = protocol in ("none", "checkpoint")
         self._classes: dict[str, Any] = {
             "uncoordinated": Uncoordinated,
             "ecoc": Ecoc,
             "extended": Extended,
+            "synchronised": Synchronised,
             **replaced,
         }
         self._names = {unit: protocol for unit in graph.inner}
+        if protocol == "mixed":
+            for unit in graph.inner:
+                anywhere = ("uncoordinated", "extended")
+                acyclic = (*anywhere, "ecoc", "synchronised", "synchronised")
+                wiring = graph.wirings[unit]
+                late = wiring.on_cycle or any(e.delay for e in wiring.outputs)
+                names = anywhere if late else acyclic
+                self._names[unit] = rng.choice(names)
         aligned = rng.random() < _ALIGNED
         self._phases = {unit: 0 if aligned else rng.randrange(every) for unit in graph.inner}
 
@@ -59,4 +70,4 @@ class Protections:
         name = self._names[wiring.unit]
         if name == "uncoordinated" or wiring.is_source:
             return True
-        return name == "extended" and round_number > 0
+        return round_number > 0 and (name == "extended" or self._mixed)

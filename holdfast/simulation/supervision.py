@@ -122,7 +122,8 @@ class ActivationRun:
             good = target.reads_well(manifest)
             if not good:
                 self.schedule.probe("damaged_copy_met")
-            self.handle(CopyFetched(store, manifest, good))
+            held = target.disk.manifests.get(self.unit)
+            self.handle(CopyFetched(store, manifest, good, held))
 
 
 class Supervision:
