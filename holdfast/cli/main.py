@@ -120,7 +120,7 @@ def run(
     fresh: Annotated[list[str] | None, typer.Option(metavar="OP", help="this changed operator starts with empty state")] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="OP", help="this changed operator keeps its state")] = None,
     state: State = None,
-    rate: Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, or rows a second')] = None,
+    rate: Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')] = None,
     until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
     as_json: Json = False,
 ) -> None:

@@ -24,11 +24,14 @@ class Pace:
 
     @classmethod
     def of(cls, rate: object) -> Pace:
-        """None, "as recorded", "10x", or a number of elements a second."""
+        """None or "fast", "as recorded", "10x", or a number of elements a second."""
         if rate is None:
             return cls()
         if isinstance(rate, str):
-            if rate.strip().lower() == "as recorded":
+            word = rate.strip().lower()
+            if word in ("fast", "as fast as possible"):
+                return cls()
+            if word == "as recorded":
                 return cls(speed=1.0)
             times = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*x\s*", rate, flags=re.IGNORECASE)
             if times and float(times[1]) > 0:
@@ -41,7 +44,7 @@ class Pace:
             "NotARate",
             f"rate {rate!r} is not a pace.",
             effect="nothing was declared",
-            do="write 'as recorded', '10x', a number of elements a second, or leave it out",
+            do="write 'as recorded', '10x', 'fast', a number of elements a second, or leave it out",
         )
 
     def due_s(self, frames: int, frame_us: int, rows: int) -> float:
