@@ -98,6 +98,10 @@ class Permit:
     since_us: int  # boundary of the frame before: what ended there has been answered
     inputs: tuple[tuple[UnitInputState, Sealed | None], ...]  # None: before the first frame of a feedback edge
 
+    @property
+    def rows(self) -> int:
+        return sum(sealed.rows for _, sealed in self.inputs if sealed is not None)
+
     def named(self) -> list[list]:
         return [sealed.named(i.stream) for i, sealed in self.inputs if sealed is not None]
 

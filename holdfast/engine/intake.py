@@ -25,7 +25,7 @@ from holdfast.sources.reader import SourceContext
 __all__ = ["Intake"]
 
 # Enough that no unit ever waits for the thread, little enough to keep in memory.
-_FRAMES_AHEAD = 64
+_FRAMES_AHEAD = 256
 
 
 class Intake(threading.Thread):

@@ -18,13 +18,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from holdfast.engine.worker import current_frame
+from holdfast.engine.worker import current_frames
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.operators.aggregate import type_of_in
+from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.keyed import FrameContext, FrameStep, KeyedSpec, run_keyed
 from holdfast.operators.library import keyed_function
 from holdfast.operators.per_key import PerKey
+from holdfast.operators.runs import RunRef
 from holdfast.operators.spec import read_notes
 
 __all__ = ["KeyedPlan", "KeyedTask", "NotesFolder", "keyed_plan"]
@@ -43,21 +45,19 @@ class KeyedTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        frame = current_frame()
+        task = current_frames()
         name = self.spec.name
-        step = FrameStep(frame["n"], frame["boundary_us"], frame["since_us"], self._values(frame["params"]))
-        context = FrameContext.from_json(
-            {
-                "steps": [],
-                "shards": list(range(self.shards)),
-                "runs": frame["state"].get(name, {}),
-                "runs_dir": f"{self.root}/runs/{name}",
-                "notes_dir": f"{self.root}/notes/{name}",
-                "epoch": frame["epoch"],
-            }
-        )
+        runs = task["state"].get(name, {})
         context = FrameContext(
-            (step,), context.shards, context.runs, context.runs_dir, context.notes_dir, context.epoch
+            steps=tuple(
+                FrameStep(frame["n"], frame["boundary_us"], frame["since_us"], self._values(frame["params"]))
+                for frame in task["frames"]
+            ),
+            shards=tuple(range(self.shards)),
+            runs={int(shard): tuple(map(RunRef.from_json, own)) for shard, own in runs.items()},
+            runs_dir=f"{self.root}/runs/{name}",
+            notes_dir=f"{self.root}/notes/{name}",
+            epoch=task["epoch"],
         )
         own = context.of_task(TaskContext.get().partitionId() if self.tasks > 1 else 0, self.tasks)
         yield from run_keyed(self.spec, batches, own)
@@ -75,6 +75,7 @@ class KeyedPlan:
     task: KeyedTask
     outputs: tuple[str, ...]
     ddl: str
+    many: bool
 
     def tagged(self) -> DataFrame:
         """All emitted streams in one DataFrame: `_out`, `o{i}_{column}`."""
@@ -85,7 +86,8 @@ class KeyedPlan:
         made = {}
         for out, (stream, (_, schema)) in enumerate(zip(self.outputs, self.task.spec.emits, strict=True)):
             columns = [F.col(f"`o{out}_{name}`").alias(name) for name in schema.names]
-            made[stream] = df.where(F.col("_out") == out).select(*columns)
+            number = [F.col(FRAME)] if self.many else []
+            made[stream] = df.where(F.col("_out") == out).select(*number, *columns)
         return made
 
 
@@ -97,6 +99,7 @@ def keyed_plan(
     root: str,
     *,
     wide: bool,
+    many: bool,
 ) -> KeyedPlan:
     time = graph.time if isinstance(graph.time, str) else None
     if operator.kind == "keyed":
@@ -123,14 +126,14 @@ def keyed_plan(
     rows = rows.repartitionById(tasks, "_shard") if tasks > 1 else rows.coalesce(1)
     task = KeyedTask(spec, root, graph.partitions, tasks, params)
     ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in Schema.of(spec.output_schema).columns)
-    return KeyedPlan(rows, task, operator.outputs, ddl)
+    return KeyedPlan(rows, task, operator.outputs, ddl, many)
 
 
 def _to_shards(dfs: list[DataFrame], schemas: list[Schema], shard_by: tuple[str, ...], shards: int) -> DataFrame:
     parts = []
     for at, df in enumerate(dfs):
         shard = F.pmod(F.xxhash64(*[F.col(f"`{name}`") for name in shard_by]), F.lit(shards)).cast("int")
-        columns = [shard.alias("_shard"), F.lit(at).cast("int").alias("_port")]
+        columns = [*map(F.col, carried(df)), shard.alias("_shard"), F.lit(at).cast("int").alias("_port")]
         for other, schema in enumerate(schemas):
             for column in schema.columns:
                 own = F.col(f"`{column.name}`").cast(column.type) if other == at else F.lit(None).cast(column.type)
@@ -149,8 +152,9 @@ class NotesFolder:
         self.path, self._shards = path, shards
         path.mkdir(parents=True, exist_ok=True)
 
-    def clear(self) -> None:
-        for note in self.path.iterdir():
+    def clear(self, n: int | None = None) -> None:
+        """Remove the notes of one frame, or all."""
+        for note in self.path.glob("*" if n is None else f"{n:08d}.*"):
             note.unlink(missing_ok=True)
 
     def collect(self, n: int, before: dict[str, list]) -> tuple[dict[str, list], dict[str, int]]:
@@ -161,5 +165,5 @@ class NotesFolder:
             after.update({str(shard): [run.to_json() for run in runs] for shard, runs in note.runs.items()})
             for name, count in note.counts.items():
                 counts[name] = counts.get(name, 0) + count
-        self.clear()
+        self.clear(n)
         return after, counts

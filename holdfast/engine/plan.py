@@ -11,6 +11,7 @@ a stateful stage runs once however many streams leave the unit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,9 +23,14 @@ from holdfast.errors import OperatorError
 from holdfast.graph.model import Edge, Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
+from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.rowwise import apply_rowwise
 
 __all__ = ["FramePlan", "StreamPlan", "call_operator", "param_columns", "port_key"]
+
+
+# They carry a row's frame and close by its boundary, so they never mix two frames.
+FRAME_AWARE = frozenset({"keyed", "aggregate", "join", "filter", "map", "union", "split"})
 
 
 def port_key(stream: str, feedback_frames: int) -> str:
@@ -103,7 +109,8 @@ class FramePlan:
             schema = self.schemas[port.stream]  # of a feedback edge too: `check` has compared them
             key = port_key(port.stream, port.feedback_frames)
             chunk_ids = self.spark.range(0, chunks, 1, chunks)
-            streams.dfs[key] = chunk_ids.mapInArrow(Load(key, schema, chunks), schema.ddl)
+            ddl = f"{schema.ddl}, {FRAME} bigint" if self.many else schema.ddl
+            streams.dfs[key] = chunk_ids.mapInArrow(Load(key, schema, chunks, many=self.many), ddl)
         last: KeyedPlan | None = None
         for name in self.unit.operators:
             operator = self.graph.operator(name)
@@ -113,7 +120,7 @@ class FramePlan:
             elif operator.kind in ("keyed", "aggregate", "join"):
                 inputs = [self.schema_of(edge) for edge in operator.inputs]
                 keyed = keyed_plan(
-                    self.graph, operator, list(ports.values()), inputs, self.state_root, wide=wide
+                    self.graph, operator, list(ports.values()), inputs, self.state_root, wide=wide, many=self.many
                 )
                 if self.unit.outputs == operator.outputs:
                     last = keyed
@@ -122,7 +129,8 @@ class FramePlan:
             else:
                 made = apply_rowwise(operator.kind, operator.options, list(ports.values()), operator.outputs)
             for stream, df in made.items():
-                streams.dfs[stream] = df.select(*[F.col(_q(name)) for name in self.schemas[stream].names])
+                names = [*carried(df), *map(_q, self.schemas[stream].names)]
+                streams.dfs[stream] = df.select(*map(F.col, names))
         outputs = tuple((stream, self.schemas[stream]) for stream in self.unit.outputs)
         seal = Seal(outputs, time, tagged=last is not None or len(outputs) > 1)
         if last is not None:
@@ -134,6 +142,13 @@ class FramePlan:
         whole = tagged.repartition(1) if wide else tagged.coalesce(1)
         return whole.mapInArrow(seal, SEALED_SCHEMA)
 
+    @cached_property
+    def many(self) -> bool:
+        """Whether all operators are frame-aware, so that a batch may hold several frames."""
+        kinds = {self.graph.operator(name).kind for name in self.unit.operators}
+        names = {name for schema in self.schemas.values() for name in schema.names}
+        return kinds <= FRAME_AWARE and FRAME not in names and not any(p.feedback_frames for p in self.unit.inputs)
+
     def schema_of(self, edge: Edge) -> Schema:
         return edge.schema if edge.is_feedback else self.schemas[edge.stream]
 
@@ -144,7 +159,7 @@ def tag(dfs: list[DataFrame], outputs: tuple[str, ...], schemas: dict[str, Schem
         return dfs[0]
     tagged = []
     for out, df in enumerate(dfs):
-        columns = [F.lit(out).cast("int").alias("_out")]
+        columns = [*map(F.col, carried(df)), F.lit(out).cast("int").alias("_out")]
         for other, stream in enumerate(outputs):
             for column in schemas[stream].columns:
                 value = F.col(_q(column.name)) if other == out else F.lit(None).cast(column.type)

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 __all__ = ["Run", "start", "start_graph", "state_folder"]
 
 _PROGRESS_S = 0.5
+# Frames a batch may hold when a unit of frame-aware operators is behind: amortises Spark's cost
+# per batch, and holds a parameter change back by a fraction of a second.
+FRAMES_AT_ONCE = 64
 
 
 def state_folder(graph: Graph, state: str | Path | None = None) -> Path:
@@ -94,12 +97,14 @@ def start_graph(
     spark: SparkSession | None = None,
     on_progress: Callable[[Status], None] | None = None,
     changes: Mapping[int, Mapping[str, Any]] | None = None,
+    frames_at_once: int = FRAMES_AT_ONCE,
 ) -> Run:
     """The same for a graph; `changes` are parameter changes planned for frames to come."""
     findings = check_structure(graph)
     if any(not finding.warning for finding in findings):
         raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
-    run = Run(graph, state_folder(graph, state), rate=rate, until=until_frame, on_progress=on_progress)
+    run = Run(graph, state_folder(graph, state), rate=rate, until=until_frame, on_progress=on_progress,
+              frames_at_once=frames_at_once)  # fmt: skip
     run.findings = findings
     try:
         run.activate(spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
@@ -118,7 +123,9 @@ class Run:
         rate: object = None,
         until: int | None = None,
         on_progress: Callable[[Status], None] | None = None,
+        frames_at_once: int = FRAMES_AT_ONCE,
     ) -> None:
+        self._frames_at_once = frames_at_once
         self.graph = graph
         self.folder = StateFolder(root.absolute())
         self.findings: list[Finding] = []
@@ -234,6 +241,7 @@ class Run:
             may_be_wide=not (set(unit.operators) & sensitive) and self.graph.chunks != 1,
             begun=self._begin[unit.name],
             delays=self._delays,
+            frames_at_once=self._frames_at_once,
         )
         done = query.recover()
         inputs = tuple(UnitInputState(port.stream, port.feedback_frames) for port in unit.inputs)

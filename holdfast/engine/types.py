@@ -1,19 +1,22 @@
 """Types and determinism: the part of `check` that needs a JVM.
 
 Every operator's function is called once on DataFrames without rows, in order of
-the graph; what it returns gives the schema of its streams. The analysed plan is
-walked for what would make a replay differ: chance, clocks, order, and sums of
-floats that are not pinned. Sources and sinks are never opened.
+the graph; what it returns gives the schema of its streams, and its analysed plan
+says what would make a replay differ (`engine.determinism`). Sources and sinks are
+never opened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import re
+import logging
 import traceback
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from holdfast.engine.determinism import look
 from holdfast.engine.failure import user_lines
 from holdfast.engine.plan import call_operator, param_columns
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
@@ -29,29 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["check_types", "infer"]
 
 _NOTHING = "nothing was started, nothing was read"
-_CLOCKS = {
-    "CurrentTimestamp": "current_timestamp()",
-    "Now": "now()",
-    "CurrentDate": "current_date()",
-    "CurrentTime": "current_time()",
-    "LocalTimestamp": "localtimestamp()",
-    "CurrentBatchTimestamp": "current_timestamp()",
-}
-_ORDERED = {
-    "First": "first()",
-    "Last": "last()",
-    "AnyValue": "any_value()",
-    "CollectList": "collect_list()",
-    "CollectSet": "collect_set()",
-    "ListAgg": "listagg()",
-    "Mode": "mode()",
-}
-_SORTS = {"SortArray", "ArraySort", "Size", "ArrayMin", "ArrayMax"}
-_FLOAT_SUMS = {
-    "Sum", "TrySum", "Average", "TryAverage", "StddevSamp", "StddevPop", "VarianceSamp", "VariancePop",
-    "Skewness", "Kurtosis", "Corr", "CovSample", "CovPopulation", "RegrSlope", "RegrIntercept", "RegrR2",
-    "Product", "ApproximatePercentile",
-}  # fmt: skip
 
 
 def check_types(graph: Graph) -> list[Finding]:
@@ -74,66 +54,105 @@ def check_types(graph: Graph) -> list[Finding]:
 
 
 def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Finding], set[str]]:
-    """Schema of every stream; what is wrong; operators whose result depends on the order of rows."""
+    """Schema of every stream; what is wrong; operators that need one chunk and one partition."""
     schemas: dict[str, Schema] = {source.name: source.schema for source in graph.sources}
     findings: list[Finding] = []
-    sensitive: set[str] = set()
-    for operator in graph.order:
-        missing = [e.stream for e in operator.inputs if not e.is_feedback and e.stream not in schemas]
-        if missing:
-            continue  # its producer could not be typed; that is reported there
-        inputs = [edge.schema if edge.is_feedback else schemas[edge.stream] for edge in operator.inputs]
-        try:
-            made, plans, floats = _typed(graph, operator, inputs, spark)
-        except ProcessRefused as refused:
-            findings += refused.findings
-            continue
-        except HoldfastError as error:
-            findings.append(error.finding)
-            continue
-        except Exception as error:
-            findings.append(_raised(graph, operator, inputs, error))
-            continue
-        schemas.update(made)
-        for df in plans:
-            found, float_sum = _walk(operator, df)
-            findings += found
-            floats = floats or float_sum
-        if floats:
-            sensitive.add(operator.name)
-            if (graph.chunks or 1) > 1 and not operator.approximate:
-                findings.append(_unpinned(graph, operator))
+    pinned: set[str] = set()
+    with _quiet():
+        for operator in graph.order:
+            if any(not edge.is_feedback and edge.stream not in schemas for edge in operator.inputs):
+                continue  # its producer could not be typed; that is reported there
+            inputs = [edge.schema if edge.is_feedback else schemas[edge.stream] for edge in operator.inputs]
+            if any(schema is None for schema in inputs):
+                continue  # feedback without a schema: a rule of structure
+            typing = _Typing(graph, operator, inputs, spark)
+            schemas.update(typing.schemas)
+            findings += typing.findings
+            if typing.pinned:
+                pinned.add(operator.name)
     findings += _feedback_fits(graph, schemas)
     for sink in graph.sinks:
         if sink.stream in schemas and hasattr(sink.writer, "check"):
             findings += sink.writer.check(schemas[sink.stream], sink=sink.name)
-    return schemas, findings, sensitive
+    return schemas, findings, pinned
 
 
-def _typed(
-    graph: Graph, operator: Operator, inputs: list[Schema], spark: SparkSession
-) -> tuple[dict[str, Schema], list[DataFrame], bool]:
-    """(schemas of its streams, plans to walk, whether it adds up floats by itself)"""
-    empty = _streaming if operator.kind == "stream" else _batch
-    ports = {edge.port: empty(spark, s) for edge, s in zip(operator.inputs, inputs, strict=True)}
-    if operator.kind in ("frame", "stream"):
-        values = {param.name: {"value": param.default, "per": {"": param.default}} for param in graph.params}
-        made = call_operator(operator, ports, param_columns(graph, operator, values))
-        declared = operator.options.get("emits") or {}
-        schemas = {stream: Schema.of(df.schema) for stream, df in made.items()}
-        for stream, schema in schemas.items():
-            wanted = declared.get(stream)
-            if wanted is not None and wanted != schema:
-                raise ProcessRefused([_differs(operator.line, stream, f"operator {operator.name!r}", wanted, schema)])
-        return schemas, list(made.values()), False
-    if operator.kind == "keyed":
-        return dict(operator.options["emits"]), [], False
-    if operator.kind in ("aggregate", "join"):
-        function = keyed_function(operator, inputs, graph, type_of_in(next(iter(ports.values()))))
-        plans = [prepare(df) for prepare, df in zip(function.prepare, ports.values(), strict=True)]
-        return {operator.outputs[0]: function.emits}, plans, function.float_sensitive
-    made = apply_rowwise(operator.kind, operator.options, list(ports.values()), operator.outputs)
-    return {stream: Schema.of(df.schema) for stream, df in made.items()}, list(made.values()), False
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """PySpark logs every failed analysis to the terminal, stack and all; we say what it was."""
+    logger = logging.getLogger("DataFrameQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+class _Typing:
+    """One operator called on DataFrames without rows: what it emits, what is wrong with it."""
+
+    def __init__(self, graph: Graph, operator: Operator, inputs: list[Schema], spark: SparkSession) -> None:
+        self.schemas: dict[str, Schema] = {}
+        self.findings: list[Finding] = []
+        self.pinned = False
+        self._graph, self._operator, self._inputs = graph, operator, inputs
+        try:
+            self._call(spark)
+        except ProcessRefused as refused:
+            self.findings += refused.findings
+        except HoldfastError as error:
+            # What the plan shows to be wrong says more than a type that follows from it.
+            self.findings = self.findings or [_placed(operator, error.finding)]
+        except Exception as error:
+            self.findings.append(_raised(operator, inputs, error))
+
+    def _call(self, spark: SparkSession) -> None:
+        graph, operator = self._graph, self._operator
+        if operator.kind == "keyed":
+            self.schemas = dict(operator.options["emits"])
+            return
+        empty = _streaming if operator.kind == "stream" else _batch
+        ports = {edge.port: empty(spark, s) for edge, s in zip(operator.inputs, self._inputs, strict=True)}
+        dfs = list(ports.values())
+        if operator.kind in ("aggregate", "join"):
+            function = keyed_function(operator, self._inputs, graph, type_of_in(dfs[0]))
+            self._look([prepare(df) for prepare, df in zip(function.prepare, dfs, strict=True)], function.float_sensitive)
+            self.schemas = {operator.outputs[0]: function.emits}
+            return
+        if operator.kind in ("frame", "stream"):
+            values = {param.name: {"value": param.default, "per": {"": param.default}} for param in graph.params}
+            made = call_operator(operator, ports, param_columns(graph, operator, values))
+        else:
+            made = apply_rowwise(operator.kind, operator.options, dfs, operator.outputs)
+        self._look(list(made.values()), False)
+        found = {stream: Schema.of(df.schema) for stream, df in made.items()}
+        for stream, wanted in (operator.options.get("emits") or {}).items():
+            if stream in found and wanted != found[stream]:
+                self.findings.append(
+                    _differs(operator.line, stream, f"operator {operator.name!r}", wanted, found[stream])
+                )
+        self.schemas = found
+
+    def _look(self, dfs: list[DataFrame], float_sums: bool) -> None:
+        operator, graph = self._operator, self._graph
+        findings: dict[str, Finding] = {}
+        for df in dfs:
+            found = look(df)
+            float_sums = float_sums or found.float_sums
+            self.pinned = self.pinned or found.pinned
+            for what in found.chance[:1]:
+                findings.setdefault("chance", _chance(operator, what))
+            for what in found.clocks[:1]:
+                findings.setdefault("clock", _clock(operator, what))
+            for what in found.order[:1]:
+                findings.setdefault("order", _order(operator, what))
+            if found.columns_from_data:
+                findings.setdefault("columns", _columns(operator))
+        self.findings += findings.values()
+        if float_sums:
+            self.pinned = True
+            if (graph.chunks or 1) > 1 and not operator.approximate:
+                self.findings.append(_unpinned(graph, operator))
 
 
 def _batch(spark: SparkSession, schema: Schema) -> DataFrame:
@@ -148,69 +167,6 @@ def _streaming(spark: SparkSession, schema: Schema) -> DataFrame:
     return rate.select(*columns)
 
 
-# ---- the plan ----
-
-
-def _walk(operator: Operator, df: DataFrame) -> tuple[list[Finding], bool]:
-    findings: dict[str, Finding] = {}
-    floats = False
-    for name, expression, ordered in _expressions(df._jdf.queryExecution().analyzed()):
-        if name in _CLOCKS:
-            findings.setdefault("clock", _clock(operator, _CLOCKS[name]))
-        elif name in _ORDERED and not ordered:
-            findings.setdefault("order", _order(operator, _ORDERED[name]))
-        elif name in _FLOAT_SUMS and _is_float(expression):
-            floats = True
-        elif name == "Deduplicate":
-            findings.setdefault("order", _order(operator, "dropDuplicates() on some of the columns"))
-        elif not expression.getClass().getSimpleName().startswith("Aggregate") and _is_chance(name, expression):
-            findings.setdefault("chance", _chance(operator, expression.toString()))
-    return list(findings.values()), floats
-
-
-def _expressions(plan: Any) -> Iterator[tuple[str, Any, bool]]:
-    """(class, JVM object, whether an order is given above it) of all expressions in the plan."""
-    name = plan.getClass().getSimpleName()
-    if name in ("Deduplicate", "DeduplicateWithinWatermark"):
-        if plan.keys().size() < plan.output().size():
-            yield "Deduplicate", plan, False
-    parts = plan.expressions()
-    for at in range(parts.size()):
-        yield from _below(parts.apply(at), False)
-    children = plan.children()
-    for at in range(children.size()):
-        yield from _expressions(children.apply(at))
-
-
-def _below(expression: Any, ordered: bool) -> Iterator[tuple[str, Any, bool]]:
-    name = expression.getClass().getSimpleName()
-    yield name, expression, ordered
-    if name in _SORTS:
-        ordered = True
-    if name == "WindowExpression":
-        ordered = expression.windowSpec().orderSpec().size() > 0
-    children = expression.children()
-    for at in range(children.size()):
-        yield from _below(children.apply(at), ordered)
-
-
-def _is_float(expression: Any) -> bool:
-    children = expression.children()
-    kinds = [children.apply(at).dataType().simpleString() for at in range(children.size())]
-    return any(kind in ("double", "float") for kind in kinds)
-
-
-def _is_chance(name: str, expression: Any) -> bool:
-    if expression.getClass().getSimpleName() == "Alias":
-        return False
-    try:
-        children = expression.children()
-        own = all(children.apply(at).deterministic() for at in range(children.size()))
-        return own and not expression.deterministic()
-    except Exception:
-        return False
-
-
 # ---- findings ----
 
 
@@ -219,9 +175,8 @@ def _where(operator: Operator) -> str:
 
 
 def _chance(operator: Operator, what: str) -> Finding:
-    call = re.sub(r"\(.*", "()", what)
     return Finding(
-        "HF-G020", "NonDeterministic", f"operator {operator.name!r} uses {call}.",
+        "HF-G020", "NonDeterministic", f"operator {operator.name!r} uses {what}.",
         where=_where(operator),
         why="a frame that is replayed must come out the same; chance does not",
         effect=_NOTHING,
@@ -248,6 +203,22 @@ def _order(operator: Operator, what: str) -> Finding:
         do="say which: F.min_by(x, ts) or F.max_by(x, ts) for one value, "
         "F.sort_array(F.collect_list(x)) for all",
     )  # fmt: skip
+
+
+def _columns(operator: Operator) -> Finding:
+    return Finding(
+        "HF-G027", "ColumnsFromData", f"which columns operator {operator.name!r} emits depends on its rows.",
+        where=_where(operator),
+        why="pivot() without values looks at the data for its columns; a stream has one schema",
+        effect=_NOTHING,
+        do="name the values: pivot('state', ['on', 'off'])",
+    )  # fmt: skip
+
+
+def _placed(operator: Operator, finding: Finding) -> Finding:
+    """Errors raised below do not know whose they are."""
+    where = ", ".join(part for part in (_where(operator), finding.where) if part)
+    return finding if finding.where.startswith(operator.line) else replace(finding, where=where)
 
 
 def _unpinned(graph: Graph, operator: Operator) -> Finding:
@@ -284,13 +255,10 @@ def _feedback_fits(graph: Graph, schemas: dict[str, Schema]) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _raised(graph: Graph, operator: Operator, inputs: list[Schema], error: Exception) -> Finding:
+def _raised(operator: Operator, inputs: list[Schema], error: Exception) -> Finding:
     """The function raised while it was planned: most often a column that is not there."""
-    text = str(error)
-    unknown = re.search(r"(?:column, variable, or function parameter with name|name) [`'\"]?(?P<name>[^`'\" ]+)", text)
-    kind = type(error).__name__
-    if kind == "AnalysisException" and unknown is not None:
-        name = unknown["name"].strip("`").split("`.`")[-1]
+    name = _missing_column(error)
+    if name:
         streams = "; ".join(
             f"{edge.stream!r} emits {schema.ddl}" for edge, schema in zip(operator.inputs, inputs, strict=True)
         )
@@ -307,8 +275,9 @@ def _raised(graph: Graph, operator: Operator, inputs: list[Schema], error: Excep
             effect=_NOTHING,
             do=f"did you mean {close[0]!r}?" if close else "read a column that is there, or emit it upstream",
         )  # fmt: skip
+    text, kind = str(error).strip(), type(error).__name__
     lines = user_lines("".join(traceback.format_exception(error)))
-    first = text.strip().splitlines()[0][:300] if text.strip() else kind
+    first = text.splitlines()[0][:300] if text else kind
     return Finding(
         "HF-G024", "OperatorRaised", f"operator {operator.name!r} raised {kind} when it was planned.",
         where=_where(operator),
@@ -316,3 +285,22 @@ def _raised(graph: Graph, operator: Operator, inputs: list[Schema], error: Excep
         effect=_NOTHING,
         do="call it yourself on a small DataFrame: decorators leave the function as it is",
     )  # fmt: skip
+
+
+# Condition of Spark's error -> the parameter that holds the column's name.
+_UNKNOWN_COLUMN = {
+    "UNRESOLVED_COLUMN": "objectName",
+    "UNRESOLVED_USING_COLUMN_FOR_JOIN": "colName",
+    "ATTRIBUTE_NOT_SUPPORTED": "attr_name",
+}
+
+
+def _missing_column(error: Exception) -> str:
+    """The column Spark did not find, if that is what the error says."""
+    from pyspark.errors import PySparkException
+
+    if not isinstance(error, PySparkException):
+        return ""
+    condition = (error.getCondition() or "").partition(".")[0]
+    parameters = error.getMessageParameters() or {}
+    return parameters.get(_UNKNOWN_COLUMN.get(condition, ""), "").split("`.`")[-1].strip("`")

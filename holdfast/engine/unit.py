@@ -74,12 +74,14 @@ class UnitQuery:
         may_be_wide: bool,
         begun: int,
         delays: DelayWatch,
+        frames_at_once: int,
     ) -> None:
         self.unit, self._graph, self._schemas = unit, graph, schemas
         self._folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
         self.error: BaseException | None = None
+        self._frames_wanted, self.frames_at_once = frames_at_once, 1
         self.late_rows = 0
         self._permit_file = folder / "permit.json"
         self._permit_journal = Journal(folder, "permits", keep=512)
@@ -96,6 +98,7 @@ class UnitQuery:
         self.query: StreamingQuery | None = None
         self._spark: SparkSession | None = None
         self._at = 0  # last frame this query has worked on
+        self._just_done: list[int] = []
         self.committed = 0
 
     # ---- activation ----
@@ -159,6 +162,7 @@ class UnitQuery:
                 str(self._folder),
                 wide_chunks=self._graph.chunks or 2,
             )
+            self.frames_at_once = self._frames_wanted if self._frame_plan.many else 1
         self.query = (
             writer.queryName(f"{self._graph.name}.{self.unit.name}")
             .option("checkpointLocation", str(spark_checkpoint_dir))
@@ -168,6 +172,8 @@ class UnitQuery:
         with self._board.changed:
             state = self._board.units[self.unit.name]
             state.permitted = state.processed = self._at
+            # One batch in work and one to follow without a pause.
+            state.ahead = 2 * self.frames_at_once
 
     # ---- permits ----
 
@@ -177,12 +183,18 @@ class UnitQuery:
         self._permit_journal.append(
             {"n": permit.n, "inputs": permit.named(), "boundary_us": permit.boundary_us, "epoch": self._epoch}
         )
-        # The query takes one frame at a time, so only the next one is shown to it.
         self._show_permits()
 
     def _show_permits(self) -> None:
-        waiting = [permit for n, permit in sorted(self._permits.items()) if n > self._at]
-        publish_permits(self._permit_file, [{"n": p.n, "inputs": p.named()} for p in waiting[:1]])
+        """Show the query what it may take as its next batch: whole frames, one unless all are frame-aware."""
+        taken, rows = [], 0
+        for n, permit in sorted(self._permits.items()):
+            rows += permit.rows
+            if n > self._at and (not taken or (len(taken) < self.frames_at_once and rows < _WIDE_ROWS)):
+                taken.append({"n": n, "inputs": permit.named()})
+            elif taken:
+                break
+        publish_permits(self._permit_file, taken)
 
     # ---- one frame ----
 
@@ -215,40 +227,47 @@ class UnitQuery:
             if self.uses_spark_state:
                 batch.write.format("noop").mode("overwrite").save()
             return
-        if n > 1 and self._at == n - 1 and batch_id > 0:
-            reach("committed", n - 1, self.unit.name)
-        permit = self._permits[n]
-        self._delays.began(self.unit, n, started)
-        results = self._execute(batch, permit)
-        sealed = self._seal(permit, results)
-        reach("renamed", n, self.unit.name)
-        self._commit(permit, sealed)
-        reach("state committed", n, self.unit.name)
-        self._at = n
-        self._delays.done(self.unit, n, time.monotonic())
+        for done in self._just_done:
+            reach("committed", done, self.unit.name)
         with self._board.changed:
-            self._permits.pop(n, None)
-            for stream, frame in sealed.items():
-                self._board.seal(stream, frame)
-            self._board.process(self.unit.name, n, (time.monotonic() - started) * 1000)
+            permits = [self._permits[each] for each in range(self._at + 1, n + 1)]
+        for permit in permits:
+            self._delays.began(self.unit, permit.n, started)
+        results = self._execute(batch, permits)
+        found = {(row["n"], row["out"]): row for row in results}
+        for permit in permits:
+            reach("sealed, not renamed", permit.n, self.unit.name)
+            sealed = self._seal(permit, found)
+            reach("renamed", permit.n, self.unit.name)
+            self._commit(permit, sealed)
+            reach("state committed", permit.n, self.unit.name)
+            self._at = permit.n
+            self._delays.done(self.unit, permit.n, time.monotonic())
+            with self._board.changed:
+                self._permits.pop(permit.n, None)
+                for stream, frame in sealed.items():
+                    self._board.seal(stream, frame)
+        with self._board.changed:
+            self._board.process(self.unit.name, n, (time.monotonic() - started) * 1000 / len(permits))
             self._show_permits()
         self._acknowledge(n)
-        if armed("sink written, not committed", n, self.unit.name):
-            self._await_sinks(n)
-            reach("sink written, not committed", n, self.unit.name)
+        self._just_done = [permit.n for permit in permits]
+        for permit in permits:
+            if armed("sink written, not committed", permit.n, self.unit.name):
+                self._await_sinks(permit.n)
+                reach("sink written, not committed", permit.n, self.unit.name)
 
     def _frame_of(self, batch_id: int) -> int:
         """Spark's offset log says which frame this batch is."""
         text = (self._spark_checkpoint_dir / "offsets" / str(batch_id)).read_text()
         return json.loads(text.splitlines()[-1])["n"]
 
-    def _execute(self, batch: DataFrame, permit: Permit) -> list:
-        self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(self._described(permit)))
+    def _execute(self, batch: DataFrame, permits: list[Permit]) -> list:
+        self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(self._described(permits)))
         if self.uses_spark_state:
             return self._stream_plan.seal(batch).collect()
-        rows = sum(sealed.rows for _, sealed in permit.inputs if sealed is not None)
-        wide = self._may_be_wide and rows >= _WIDE_ROWS
-        return self._plan(permit.n, wide).collect()
+        wide = self._may_be_wide and sum(permit.rows for permit in permits) >= _WIDE_ROWS
+        return self._plan(permits[0].n, wide).collect()
 
     def _plan(self, n: int, wide: bool) -> DataFrame:
         values = self._config.at(n)
@@ -264,34 +283,39 @@ class UnitQuery:
         # A physical plan keeps its shuffle files; every frame needs one of its own.
         return built.df.select("*")
 
-    def _described(self, permit: Permit) -> dict:
+    def _described(self, permits: list[Permit]) -> dict:
+        return {
+            "epoch": self._epoch,
+            "staging": str(self._staging),
+            "state": self._state,
+            "frames": [
+                {
+                    "n": permit.n,
+                    "boundary_us": permit.boundary_us,
+                    "since_us": permit.since_us,
+                    "params": self._config.at(permit.n),
+                    "ports": self._ports(permit),
+                }
+                for permit in permits
+            ],
+        }
+
+    @staticmethod
+    def _ports(permit: Permit) -> dict[str, dict]:
         ports = {}
         for port, sealed in permit.inputs:
             key = port_key(port.stream, port.feedback_frames)
-            if sealed is None or (not sealed.references and not sealed.file):
-                ports[key] = {"file": ""}
-            elif sealed.file:
-                ports[key] = {"file": sealed.file}
-            else:
+            if sealed is not None and sealed.references:
                 ports[key] = {"references": [reference.to_json() for reference in sealed.references]}
-        return {
-            "n": permit.n,
-            "boundary_us": permit.boundary_us,
-            "since_us": permit.since_us,
-            "epoch": self._epoch,
-            "staging": str(self._staging),
-            "ports": ports,
-            "params": self._config.at(permit.n),
-            "state": self._state,
-        }
+            else:
+                ports[key] = {"file": "" if sealed is None else sealed.file}
+        return ports
 
-    def _seal(self, permit: Permit, results: list) -> dict[str, Sealed]:
+    def _seal(self, permit: Permit, found: dict) -> dict[str, Sealed]:
         """Rename what was written to staging; a frame that exists already must be the same."""
-        found = {row["out"]: row for row in results}
-        reach("sealed, not renamed", permit.n, self.unit.name)
         sealed = {}
         for out, stream in enumerate(self.unit.outputs):
-            row = found.get(out)
+            row = found.get((permit.n, out))
             path, rows, size, total = (
                 (Path(row["file"]), row["rows"], row["bytes"], row["checksum"])
                 if row is not None

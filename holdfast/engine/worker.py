@@ -4,9 +4,13 @@ A unit's plan is built once and executed for every frame. Which frame, is told
 by a local property of the job (`holdfast.frame`, JSON), so nothing in the plan
 changes from frame to frame:
 
-    {"n": 12, "boundary_us": ..., "epoch": 3, "staging": DIR,
-     "ports": {"probes": {"references": [...]}, "last": {"file": PATH}},
-     "params": {...}, "state": {"average": {"runs": {...}}}}
+    {"epoch": 3, "staging": DIR, "state": {"average": {...}},
+     "frames": [{"n": 12, "boundary_us": ..., "since_us": ..., "params": {...},
+                 "ports": {"probes": {"references": [...]}, "last": {"file": PATH}}}]}
+
+A unit whose operators are all frame-aware may be handed several frames at once when
+it is behind; rows then carry their frame in `_n`, and every frame is sealed as if it
+had come alone.
 
 A task may run twice; every file it writes has a name of its own and means
 nothing until the driver renames it.
@@ -19,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,21 +31,22 @@ from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import read_frame, write_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
+from holdfast.operators.builtin import FRAME
 from holdfast.sources.reference import Reference, load
 
-__all__ = ["BOUNDARY", "FRAME_PROPERTY", "Load", "SEALED_SCHEMA", "Seal", "Then", "current_frame"]
+__all__ = ["BOUNDARY", "FRAME_PROPERTY", "Load", "SEALED_SCHEMA", "Seal", "Then", "current_frames"]
 
 FRAME_PROPERTY = "holdfast.frame"
 # Marks the one row per port and frame that carries the boundary into Spark's watermark.
 BOUNDARY = "_holdfast_boundary"
-SEALED_SCHEMA = "out int, rows long, bytes long, checksum string, file string"
+SEALED_SCHEMA = "out int, n long, rows long, bytes long, checksum string, file string"
 
 # Rows per Arrow batch on the way to the JVM: large enough to amortise the header,
 # small enough that two of them fit beside each other in the worker.
 _BATCH_ROWS = 65_536
 
 
-def current_frame() -> dict:
+def current_frames() -> dict:
     from pyspark import TaskContext
 
     return json.loads(TaskContext.get().getLocalProperty(FRAME_PROPERTY))
@@ -55,17 +61,18 @@ class Load:
     chunks: int
     time: str | None = None
     boundary_row: bool = False
+    many: bool = False  # rows carry the number of their frame
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            frame = current_frame()
-            port = frame["ports"][self.port]
+            frames = current_frames()["frames"]
             for chunk in batch.column(0).to_pylist():
-                # The streaming part counts frames, not chunks: it has one chunk.
-                for rows in self._rows(port, chunk if self.chunks > 1 else 0):
-                    yield self._marked(rows)
-                if self.boundary_row:
-                    yield self._boundary(frame["boundary_us"])
+                for frame in frames:
+                    # The streaming part counts frames, not chunks: it has one chunk.
+                    for rows in self._rows(frame["ports"][self.port], chunk if self.chunks > 1 else 0):
+                        yield self._marked(rows, frame["n"])
+                    if self.boundary_row:
+                        yield self._boundary(frame["boundary_us"])
 
     def _rows(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
         if "file" in port:
@@ -78,10 +85,13 @@ class Load:
             for reference in port["references"]:
                 yield from load(Reference.from_json(reference), self.schema, chunk, self.chunks)
 
-    def _marked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _marked(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
+        if self.many:
+            number = pa.repeat(pa.scalar(n, pa.int64()), rows.num_rows)
+            return pa.RecordBatch.from_arrays([*rows.columns, number], [*rows.schema.names, FRAME])
         if not self.boundary_row:
             return rows
-        flag = pa.array([False]).take(pa.array([0] * rows.num_rows, pa.int32()))
+        flag = pa.repeat(pa.scalar(False), rows.num_rows)
         return pa.RecordBatch.from_arrays([*rows.columns, flag], [*rows.schema.names, BOUNDARY])
 
     def _boundary(self, boundary_us: int) -> pa.RecordBatch:
@@ -102,42 +112,53 @@ class Seal:
     tagged: bool = False  # rows of several streams: `_out`, `o{i}_{column}`
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        frame = current_frame()
+        task = current_frames()
         found = list(batches)
+        rows = pa.Table.from_batches(found) if found else None
+        columns: dict[str, list] = {name: [] for name in ("out", "n", "rows", "bytes", "checksum", "file")}
         for out, (stream, schema) in enumerate(self.outputs):
-            table = self._rows_of(out, schema, found)
+            own = self._rows_of(out, schema, rows)
             time = self.time if self.time in schema else None
-            table = canonical(table, schema, time)
-            total = checksum(table, n=frame["n"], boundary_us=frame["boundary_us"], kind=Kind.STABLE)
-            path = write_frame(
-                Path(frame["staging"]),
-                table,
-                stream=stream,
-                n=frame["n"],
-                kind=Kind.STABLE,
-                epoch=frame["epoch"],
-                boundary_us=frame["boundary_us"],
-                checksum=total,
-            )
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "out": pa.array([out], pa.int32()),
-                    "rows": pa.array([table.num_rows]),
-                    "bytes": pa.array([path.stat().st_size]),
-                    "checksum": pa.array([total]),
-                    "file": pa.array([str(path)]),
-                }
-            )
+            for frame, part in zip(task["frames"], self._by_frame(own, task["frames"]), strict=True):
+                table = canonical(part, schema, time)
+                total = checksum(table, n=frame["n"], boundary_us=frame["boundary_us"], kind=Kind.STABLE)
+                path = write_frame(
+                    Path(task["staging"]),
+                    table,
+                    stream=stream,
+                    n=frame["n"],
+                    kind=Kind.STABLE,
+                    epoch=task["epoch"],
+                    boundary_us=frame["boundary_us"],
+                    checksum=total,
+                )
+                values = (out, frame["n"], table.num_rows, path.stat().st_size, total, str(path))
+                for column, value in zip(columns.values(), values, strict=True):
+                    column.append(value)
+        if columns["out"]:
+            yield pa.RecordBatch.from_pydict({**columns, "out": pa.array(columns["out"], pa.int32())})
 
-    def _rows_of(self, out: int, schema: Schema, batches: list[pa.RecordBatch]) -> pa.Table:
-        if not batches:
+    def _rows_of(self, out: int, schema: Schema, rows: pa.Table | None) -> pa.Table:
+        """One stream's rows, with `_n` where they carry it."""
+        if rows is None:
             return schema.arrow.empty_table()
-        table = pa.Table.from_batches(batches)
         if not self.tagged:
-            return table
-        mine = table.filter(pc.equal(table["_out"], out))
-        columns = [mine[f"o{out}_{name}"] for name in schema.names]
-        return pa.Table.from_arrays(columns, list(schema.names))
+            return rows
+        mine = rows if len(self.outputs) == 1 else rows.filter(pc.equal(rows["_out"], out))
+        names = [*schema.names, *([FRAME] if FRAME in rows.column_names else [])]
+        columns = [mine[name if name == FRAME else f"o{out}_{name}"] for name in names]
+        return pa.Table.from_arrays(columns, names)
+
+    def _by_frame(self, rows: pa.Table, frames: list[dict]) -> Iterator[pa.Table]:
+        if len(frames) == 1 or not rows.num_rows:
+            yield from (rows for _ in frames)
+            return
+        numbers = rows[FRAME].to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        rows, numbers = rows.take(pa.array(order)), numbers[order]
+        for frame in frames:
+            start, stop = np.searchsorted(numbers, [frame["n"], frame["n"] + 1])
+            yield rows.slice(start, stop - start)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.graph.schemas import Column, Schema
-from holdfast.operators.builtin import ALL, KeyedFunction, check_keys, refuse
+from holdfast.operators.builtin import ALL, KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
 from holdfast.operators.measures import Measures, TypeOf, parse_call, plan, quoted
 from holdfast.operators.merging import merge, results
@@ -47,14 +47,14 @@ class Shape:
     def project(self, df: DataFrame, *extra: str, ordered: bool = False) -> DataFrame:
         """Keys, what the measures read, and `extra` (SQL), out of the input."""
         keys = [quoted(name) for name in self.by] or [f"0 as {ALL}"]
-        return df.selectExpr(*keys, *extra, *self.measures.projection(ordered=ordered))
+        return df.selectExpr(*carried(df), *keys, *extra, *self.measures.projection(ordered=ordered))
 
     def reduce(self, projected: DataFrame, *grouped: str, selected: list[str]) -> DataFrame:
         """One partial row per key and `grouped` columns, with the columns `selected` first."""
         from pyspark.sql import functions as F
 
         aggregates, slots = self.measures.partials()
-        keys = [quoted(name) for name in self.keys.names]
+        keys = [*carried(projected), *(quoted(name) for name in self.keys.names)]
         groups = projected.groupBy(*(F.expr(name) for name in (*keys, *grouped)))
         return groups.agg(*(F.expr(sql) for sql in aggregates)).selectExpr(*keys, *selected, *slots)
 

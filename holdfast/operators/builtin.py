@@ -35,10 +35,18 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-__all__ = ["ALL", "FrameFunction", "KeyedFunction", "check_keys", "refuse"]
+__all__ = ["ALL", "FRAME", "FrameFunction", "KeyedFunction", "check_keys", "carried", "refuse"]
 
 # The state key of an aggregate over everything: a key needs a column.
 ALL = "_all"
+# The frame a row belongs to, where a task is handed several frames at once. `prepare`
+# carries it through and never mixes rows of two frames.
+FRAME = "_n"
+
+
+def carried(df: DataFrame) -> tuple[str, ...]:
+    """The frame column, if the DataFrame has one."""
+    return (FRAME,) if FRAME in df.columns else ()
 
 
 class FrameFunction(Protocol):

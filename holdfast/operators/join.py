@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.graph.schemas import Column, Schema
-from holdfast.operators.builtin import KeyedFunction, check_keys, refuse
+from holdfast.operators.builtin import KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import (
     df_of,
     group_ids,
@@ -65,7 +65,7 @@ class Side:
         return own + ((_MET,) if self.met else ())
 
     def prepare(self, df: DataFrame) -> DataFrame:
-        columns = df.selectExpr(*(quoted(name) for name in self.rows.names))
+        columns = df.selectExpr(*carried(df), *(quoted(name) for name in self.rows.names))
         if self.met:
             return columns  # an outer row comes out even if its key is null
         return columns.where(" and ".join(f"{quoted(name)} is not null" for name in self.keys))

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import invariant
+from holdfast.operators.builtin import carried
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,7 +27,7 @@ def filter_rows(df: DataFrame, where: str) -> DataFrame:
 
 
 def map_rows(df: DataFrame, select: Sequence[str]) -> DataFrame:
-    return df.selectExpr(*select)
+    return df.selectExpr(*carried(df), *select)
 
 
 def union_rows(dfs: Sequence[DataFrame]) -> DataFrame:

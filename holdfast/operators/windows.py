@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from holdfast.graph.schemas import Column, Schema
 from holdfast.operators.aggregate import Shape
-from holdfast.operators.builtin import KeyedFunction, refuse
+from holdfast.operators.builtin import KeyedFunction, carried, refuse
 from holdfast.operators.columns import (
     df_of,
     group_ids,
@@ -72,7 +72,7 @@ class TimeWindows:
         newest = f"_pane - {into}"
         oldest = f"{newest} - (({self.size_us - pane}L - {into}) div {self.step_us}L) * {self.step_us}L"
         starts = f"explode_outer(sequence({newest}, {oldest}, -{self.step_us}L)) as {START}"
-        keys = [quoted(name) for name in self.shape.keys.names]
+        keys = [*carried(panes), *(quoted(name) for name in self.shape.keys.names)]
         slots = [column.name for column in self.shape.measures.slot_columns]
         return panes.selectExpr(*keys, starts, "_pane", *slots).selectExpr(
             *keys, f"timestamp_micros({START}) as {START}", "timestamp_micros(_pane) as _pane", *slots
