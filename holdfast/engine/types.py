@@ -80,12 +80,15 @@ def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Fi
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """PySpark logs every failed analysis to the terminal, stack and all; we say what it was."""
-    logger = logging.getLogger("DataFrameQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    loggers = [logging.getLogger(f"{kind}QueryContextLogger") for kind in ("DataFrame", "SQL")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 class _Typing:
@@ -156,15 +159,17 @@ class _Typing:
 
 
 def _batch(spark: SparkSession, schema: Schema) -> DataFrame:
-    return spark.createDataFrame([], schema.ddl)
+    return _without_rows(spark.range(0), schema)
 
 
 def _streaming(spark: SparkSession, schema: Schema) -> DataFrame:
+    return _without_rows(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load(), schema)
+
+
+def _without_rows(df: DataFrame, schema: Schema) -> DataFrame:
     from pyspark.sql import functions as F
 
-    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load()
-    columns = [F.lit(None).cast(column.type).alias(column.name) for column in schema.columns]
-    return rate.select(*columns)
+    return df.select(*[F.lit(None).cast(column.type).alias(column.name) for column in schema.columns])
 
 
 # ---- findings ----
@@ -216,9 +221,9 @@ def _columns(operator: Operator) -> Finding:
 
 
 def _placed(operator: Operator, finding: Finding) -> Finding:
-    """Errors raised below do not know whose they are."""
+    """Errors raised below do not know whose they are, nor that nothing runs yet."""
     where = ", ".join(part for part in (_where(operator), finding.where) if part)
-    return finding if finding.where.startswith(operator.line) else replace(finding, where=where)
+    return replace(finding, where=finding.where if operator.line in finding.where else where, effect=_NOTHING)
 
 
 def _unpinned(graph: Graph, operator: Operator) -> Finding:

@@ -62,8 +62,9 @@ class Schema:
         if isinstance(declared, pa.Schema):
             return cls(tuple(Column(field.name, _from_arrow(field.type)) for field in declared))
         if hasattr(declared, "simpleString"):
-            text = declared.simpleString()
-            return _Parser(text[len("struct<") : -1], declared, what).columns()
+            # Spark does not quote names there, and `sum(celsius)` is one.
+            body = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in declared.fields)
+            return _Parser(body, declared, what).columns()
         if isinstance(declared, str):
             body = declared.strip()
             if body.lower().startswith("struct<") and body.endswith(">"):
