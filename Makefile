@@ -39,7 +39,8 @@ test: setup
 	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live)
 
 demo: setup
-	$(VENV)/bin/holdfast doctor
+	@$(VENV)/bin/holdfast doctor --no-start
+	@$(PY) examples/demo.py build/demo
 
 bench-%: setup
 	$(PY) -m bench.$*
