@@ -1,1 +1,1 @@
-"""engine"""
+"""Run: sessions, queries, checkpoints. The only package that drives Spark."""

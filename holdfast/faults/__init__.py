@@ -1,1 +1,1 @@
-"""faults"""
+"""Break: faults at named moments in the life of a frame."""

@@ -12,7 +12,7 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["POINTS", "armed", "reach"]
+__all__ = ["POINTS", "armed", "descendants", "reach", "victims"]
 
 POINTS = (
     "sealed, not renamed",
@@ -64,7 +64,7 @@ def victims(kind: str) -> list[int]:
     """Process ids below this one: 'driver' is this process, 'jvm' its Java, 'worker' Spark's Python workers."""
     if kind == "driver":
         return [os.getpid()]
-    below = _descendants(os.getpid())
+    below = descendants(os.getpid())
     if kind == "jvm":
         return [pid for pid, command in below if "java" in command.split(" ")[0]]
     if kind == "worker":
@@ -94,7 +94,7 @@ def _table() -> list[tuple[int, int, str]]:
     return rows
 
 
-def _descendants(root: int) -> list[tuple[int, str]]:
+def descendants(root: int) -> list[tuple[int, str]]:
     table = _table()
     found, frontier = [], {root}
     while frontier:

@@ -2,34 +2,29 @@
 
 A `Schema` is what both ends of an edge must agree on. It is written as Spark
 writes it, kept as canonical text, and turned into Arrow where data is handled.
+
+pyarrow is imported only then: it starts threads, and Spark's workers are forked
+from a process that has imported this package.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
-
-import pyarrow as pa
+from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 __all__ = ["Column", "Schema"]
 
-_SIMPLE: dict[str, pa.DataType] = {
-    "string": pa.string(),
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
+_SIMPLE = (
+    "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
+    "binary", "date", "timestamp", "timestamp_ntz",
+)  # fmt: skip
 _ALIASES = {
     "integer": "int",
     "long": "bigint",
@@ -59,7 +54,7 @@ class Schema:
         """From a DDL string, a Spark StructType, an Arrow schema or a Schema."""
         if isinstance(declared, Schema):
             return declared
-        if isinstance(declared, pa.Schema):
+        if type(declared).__module__.partition(".")[0] == "pyarrow":
             return cls(tuple(Column(field.name, _from_arrow(field.type)) for field in declared))
         if hasattr(declared, "simpleString"):
             # Spark does not quote names there, and `sum(celsius)` is one.
@@ -89,6 +84,8 @@ class Schema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
+        import pyarrow as pa
+
         return pa.schema([pa.field(column.name, _to_arrow(column.type)) for column in self.columns])
 
     def __str__(self) -> str:
@@ -197,9 +194,31 @@ class _Parser:
         raise _bad(self._declared, self._what, f"{word!r} is not a type Holdfast carries")
 
 
+@cache
+def _simple_arrow() -> dict[str, pa.DataType]:
+    import pyarrow as pa
+
+    return {
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
 def _to_arrow(text: str) -> pa.DataType:
+    import pyarrow as pa
+
     if text in _SIMPLE:
-        return _SIMPLE[text]
+        return _simple_arrow()[text]
     if text.startswith("decimal("):
         precision, scale = text[8:-1].split(",")
         return pa.decimal128(int(precision), int(scale))
@@ -219,7 +238,9 @@ def _to_arrow(text: str) -> pa.DataType:
 
 
 def _from_arrow(kind: pa.DataType) -> str:
-    for name, arrow in _SIMPLE.items():
+    import pyarrow as pa
+
+    for name, arrow in _simple_arrow().items():
         if kind == arrow:
             return name
     if pa.types.is_timestamp(kind):

@@ -1,0 +1,1 @@
+"""Transform: deterministic operator logic over frames. No session, no clock."""

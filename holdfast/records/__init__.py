@@ -1,1 +1,1 @@
-"""records"""
+"""Remember: what happened, in one place."""

@@ -12,7 +12,6 @@ def run_python(code: str) -> str:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.xfail(strict=True, reason="graph/schemas.py imports pyarrow when it is imported; a lazy version is proposed")
 def test_the_daemon_is_light():
     """pandas and pyarrow start threads; a fork with threads may hang. Workers import them after the fork."""
     loaded = run_python(

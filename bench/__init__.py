@@ -1,0 +1,1 @@
+"""Studies of speed and size. `make bench-NAME` runs one and ends with one JSON line."""
