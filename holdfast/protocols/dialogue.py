@@ -40,6 +40,7 @@ __all__ = [
     "EdgeResumed",
     "ExtensionArrived",
     "FrameProcessed",
+    "FramesSkipped",
     "InputFrame",
     "IntervalDrawn",
     "MessageArrived",
@@ -54,6 +55,7 @@ __all__ = [
     "SendAck",
     "SendExtension",
     "SendRequest",
+    "SkipFrames",
     "StepDown",
     "StoreCheckpoint",
     "UnitEvent",
@@ -96,6 +98,13 @@ class FrameProcessed:
     outputs: tuple[OutputFrame, ...]
     state_bytes: int
     input_bytes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FramesSkipped:
+    """Numbers up to `frame` are sealed LOST; the state has not seen their inputs."""
+
+    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,7 @@ class PeerFound:
 
 CheckpointEvent: TypeAlias = (
     FrameProcessed
+    | FramesSkipped
     | RequestArrived
     | AckArrived
     | ExtensionArrived
@@ -282,6 +292,17 @@ class ProcessFrame:
 
 
 @dataclass(frozen=True, slots=True)
+class SkipFrames:
+    """The state stands at `upto` now and has not seen the frames after `after`.
+
+    If both are equal, only frames that were sealed and not yet delivered are lost.
+    """
+
+    after: Frame
+    upto: Frame
+
+
+@dataclass(frozen=True, slots=True)
 class StepDown:
     """A higher epoch runs this unit: stop, touch nothing."""
 
@@ -308,6 +329,7 @@ UnitInstruction: TypeAlias = (
     | DrawInterval
     | Send
     | ProcessFrame
+    | SkipFrames
     | StepDown
 )
 
@@ -320,13 +342,15 @@ class Restored:
 
     `frame` is the position of the state, `stored` that of the newest checkpoint a
     restart could fall back to. `frames` are the sealed frames that came along, by
-    port and number; `acked` says how far each consumer is known to be safe.
+    port and number; `acked` says how far each consumer is known to be safe. An
+    instance that is not `placed` may have been further; it must find its place.
     """
 
     frame: Frame = 0
     stored: Frame = 0
     acked: tuple[tuple[EdgeId, Frame], ...] = ()
     frames: tuple[tuple[Frame, OutputFrame], ...] = ()
+    placed: bool = True
 
 
 class CheckpointMachine(Protocol):
@@ -341,6 +365,11 @@ class CheckpointMachine(Protocol):
 
     @property
     def pending(self) -> tuple[Frame, ...]: ...
+
+    @property
+    def lossy(self) -> bool:
+        """Whether inputs that are gone may be taken as LOST."""
+        ...
 
     @property
     def asking(self) -> bool:

@@ -34,6 +34,7 @@ from holdfast.protocols.dialogue import (
     EdgeResumed,
     ExtensionArrived,
     FrameProcessed,
+    FramesSkipped,
     IntervalDrawn,
     PinFrame,
     RequestArrived,
@@ -72,6 +73,7 @@ class Pending:
 class Ecoc:
     """State changes only through `handle`."""
 
+    lossy = False
     _can_extend = False
 
     def __init__(
@@ -150,8 +152,8 @@ class Ecoc:
                 return self._extend(event)
             case CheckpointPrepared(serial):
                 return self._prepared(serial)
-            case IntervalDrawn():
-                invariant(False, "an interval was drawn for a coordinated unit")
+            case IntervalDrawn() | FramesSkipped():
+                invariant(False, f"{type(event).__name__} in a coordinated unit")
                 return []
             case _:
                 assert_never(event)

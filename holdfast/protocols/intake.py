@@ -69,8 +69,24 @@ class Intake:
         self._asked.pop(edge, None)
 
     def skip(self, edge: EdgeId, number: Frame) -> None:
-        """Take frames up to `number` as lost for good; only partial protections may."""
+        """Take missing frames up to `number` as lost; only partial protections may."""
         self.received[edge] = max(self.received[edge], number)
+
+    def forget(self, edge: EdgeId) -> None:
+        """Drop what was received and not processed: the producer may number anew."""
+        held = self._held[edge]
+        if held:
+            self.received[edge] = min(held) - 1
+            held.clear()
+
+    def forward(self, processed: Frame) -> None:
+        """Go on after `processed`; frames before it are of no use any more."""
+        for source in self._inputs:
+            done = processed - source.delay
+            self.skip(source.edge, max(done, 0))
+            held = self._held[source.edge]
+            for number in [n for n in held if n <= done]:
+                del held[number]
 
     def ready(self, number: Frame) -> bool:
         received = self.received

@@ -98,11 +98,15 @@ class RequestSent:
 
 @dataclass(frozen=True, slots=True)
 class OfferSent:
-    """Downstream, on contact: I am the producer now; my first frame would be `first`."""
+    """Downstream, on contact: I am the producer now; my first frame is `first`.
+
+    `answer`: this answers a resume, and there is nothing before `first`.
+    """
 
     stamp: Stamp
     edge: EdgeId
     first: Frame
+    answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class ResumeSent:
     `after` is None when the consumer lost its place (partial protections) and
     takes whatever comes first. `contact` counts the askings of this instance: one that
     comes again after a later one is a duplicate and must not move the producer back.
+    `lossy`: if frames behind `after` are gone, say so and go on.
     """
 
     stamp: Stamp
@@ -145,6 +150,7 @@ class ResumeSent:
     contact: int
     after: Frame | None
     acked: Frame
+    lossy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ class SourceLog:
     pending: tuple[Frame, ...] = ()
     # A log is as long as its retention; no checkpoint of its own makes it shorter.
     asking = True
+    lossy = False
 
     def start(self) -> list[CheckpointInstruction]:
         return []
@@ -44,6 +45,7 @@ class SinkLedger:
 
     pending: tuple[Frame, ...] = ()
     asking = False
+    lossy = False
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring

@@ -31,6 +31,7 @@ from holdfast.protocols.dialogue import (
     EdgeResumed,
     ExtensionArrived,
     FrameProcessed,
+    FramesSkipped,
     IntervalDrawn,
     PinFrame,
     RequestArrived,
@@ -49,6 +50,8 @@ __all__ = ["Uncoordinated"]
 
 class Uncoordinated:
     """State changes only through `handle`."""
+
+    lossy = False
 
     def __init__(self, wiring: Wiring, every: int, epoch: int, restored: Restored) -> None:
         invariant(every >= 1, f"checkpoint every {every} frames")
@@ -118,8 +121,8 @@ class Uncoordinated:
             case ExtensionArrived():
                 # Its queue is always in the checkpoint: nothing to add.
                 return []
-            case CheckpointPrepared():
-                invariant(False, "uncoordinated checkpoints have one phase")
+            case CheckpointPrepared() | FramesSkipped():
+                invariant(False, f"{type(event).__name__} in an uncoordinated unit")
                 return []
             case _:
                 assert_never(event)

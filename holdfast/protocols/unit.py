@@ -30,9 +30,11 @@ from holdfast.protocols.dialogue import (
     EdgeResumed,
     ExtensionArrived,
     FrameProcessed,
+    FramesSkipped,
     InputFrame,
     IntervalDrawn,
     MessageArrived,
+    OutputFrame,
     PeerFound,
     PinFrame,
     PrepareCheckpoint,
@@ -43,6 +45,7 @@ from holdfast.protocols.dialogue import (
     SendAck,
     SendExtension,
     SendRequest,
+    SkipFrames,
     StepDown,
     StoreCheckpoint,
     UnitEvent,
@@ -57,16 +60,21 @@ from holdfast.protocols.messages import (
     AckSent,
     ExtensionSent,
     FrameSent,
+    Kind,
     OfferSent,
     RefusalSent,
     RequestSent,
     ResumeSent,
     Stamp,
 )
+from holdfast.protocols.placing import Placing
 from holdfast.protocols.queue import OutputQueue
 from holdfast.protocols.wiring import EdgeId, Frame, Wiring
 
-__all__ = ["Unit"]
+__all__ = ["LOST_CHECKSUM", "Unit"]
+
+LOST_CHECKSUM = 1
+"""A lost frame is empty; all of them have one content."""
 
 
 class Unit:
@@ -98,6 +106,8 @@ class Unit:
         self._sent: dict[EdgeId, Frame | None] = {e.edge: None for e in wiring.outputs}
         self._contacts: dict[EdgeId, tuple[int, int]] = {}
         self._asked = 0
+        self._bytes_max = bytes_max
+        self._placing = None if restored.placed else Placing(wiring, restored.frame)
         self._working: Frame | None = None
         self._input_bytes: tuple[int, ...] = ()
         self.stepped_down = False
@@ -150,6 +160,9 @@ class Unit:
                     return [self._resume(edge)] if self.intake.should_ask(edge) else []
                 return self._advance() if arrival is Arrival.NEW else []
             case AckSent(_, edge, number, loads):
+                if self._placing is not None:
+                    self._placing.acked(edge, number)
+                    return []
                 self.queue.ack(edge, number)
                 out = self._wire(self.protection.handle(AckArrived(edge, number, loads)))
                 return out + self._relieve() + self._advance()
@@ -159,12 +172,17 @@ class Unit:
             case ExtensionSent(_, edge, epoch, serial, after, whole):
                 extension = ExtensionArrived(edge, epoch, serial, after, whole)
                 return self._wire(self.protection.handle(extension))
-            case ResumeSent(stamp, edge, contact, after, acked):
+            case ResumeSent(stamp, edge, contact, after, acked, lossy):
                 if (stamp.epoch, contact) <= self._contacts.get(edge, (0, 0)):
                     return []
                 self._contacts[edge] = (stamp.epoch, contact)
-                return self._replay(edge, after, acked)
-            case OfferSent(_, edge, _):
+                if self._placing is not None:
+                    self._placing.resumed(edge, after, acked)
+                    return self._place()
+                return self._replay(edge, after, acked, lossy)
+            case OfferSent(_, edge, first, answer):
+                if answer:
+                    return self._take_offer(edge, first)
                 self.intake.contact(edge)
                 return [self._resume(edge)]
             case _:
@@ -176,21 +194,68 @@ class Unit:
         self.stepped_down = True
         return [StepDown(message.epoch)]
 
-    def _replay(self, edge: EdgeId, after: Frame | None, acked: Frame) -> list[UnitInstruction]:
+    def _replay(
+        self, edge: EdgeId, after: Frame | None, acked: Frame, lossy: bool = False
+    ) -> list[UnitInstruction]:
         self.queue.ack(edge, acked)
-        if after is None:
-            # A consumer with a partial protection lost its place: it takes what is left.
-            after = self.queue.trimmed(edge)
+        out: list[UnitInstruction] = []
+        if after is None or lossy:
+            # A consumer with a partial protection takes what is left.
+            after = max(after or 0, self.queue.trimmed(edge))
+            out.append(self._offer(edge, answer=True, first=after + 1))
         invariant(
             after >= self.queue.trimmed(edge),
             f"{edge!r} needs frame {after + 1} again, "
             f"trimmed up to {self.queue.trimmed(edge)}",
         )
         self._sent[edge] = after
-        out = self._flush(edge)
+        out += self._flush(edge)
         out += self._wire(self.protection.handle(AckArrived(edge, acked, {})))
         out += self._wire(self.protection.handle(EdgeResumed(edge)))
         return out + self._relieve() + self._advance()
+
+    # ---- finding a place after a loss -------------------------------------------------
+
+    def _take_offer(self, edge: EdgeId, first: Frame) -> list[UnitInstruction]:
+        if not self.protection.lossy:
+            return []
+        missed = first - 1 > self.intake.received[edge]
+        self.intake.skip(edge, first - 1)
+        if self._placing is not None:
+            self._placing.offered(edge, first)
+            return self._place()
+        lost: list[UnitInstruction] = []
+        if missed:
+            lost.append(SkipFrames(self.processed, self.processed))
+        return lost + self._advance()
+
+    def _place(self) -> list[UnitInstruction]:
+        placing = self._placing
+        placement = None if placing is None else placing.decide()
+        if placement is None:
+            return []
+        self._placing = None
+        frame, behind = placement.frame, self.processed
+        self.processed = frame
+        self.intake.forward(frame)
+        lost = [
+            (number, OutputFrame(port, Kind.LOST, LOST_CHECKSUM, 0))
+            for port in self.wiring.ports
+            for number in range(min(placement.acked.values(), default=frame) + 1, frame + 1)
+        ]
+        self.queue = self.queue_type(
+            self.wiring.outputs, self._bytes_max, frame, placement.acked.items(), lost
+        )
+        out: list[UnitInstruction] = []
+        if frame > behind or lost:
+            out.append(SkipFrames(behind, frame))
+        out += self._wire(self.protection.handle(FramesSkipped(frame)))
+        for edge, received in placement.received.items():
+            self._sent[edge] = min(received, frame)
+            out.append(self._offer(edge, answer=True, first=self._sent[edge] + 1))
+            out += self._flush(edge)
+        out += [self._resume(e.edge) for e in self.wiring.inputs]
+        return out + self._advance()
 
     # ---- frames ---------------------------------------------------------------------
 
@@ -219,6 +284,8 @@ class Unit:
         number = self.processed + 1
         if self._working is not None or not self.intake.ready(number) or self.queue.is_full:
             return []
+        if self._placing is not None:
+            return []
         self._working = number
         inputs = self.intake.take(number)
         self._input_bytes = tuple(0 if frame is None else frame.size for frame in inputs)
@@ -230,7 +297,8 @@ class Unit:
             return []
         target = self._outputs[edge].consumer
         out: list[UnitInstruction] = []
-        for number in range(sent + 1, self.queue.sealed + 1):
+        # A consumer that skipped frames may have acknowledged what was never sent.
+        for number in range(max(sent, self.queue.trimmed(edge)) + 1, self.queue.sealed + 1):
             frame = self.queue.frame(edge, number)
             message = FrameSent(
                 self.stamp, edge, number, frame.kind, frame.checksum, frame.size
@@ -270,11 +338,19 @@ class Unit:
     def _resume(self, edge: EdgeId) -> UnitInstruction:
         acked = max(self.protection.stored - self.wiring.delays[edge], 0)
         self._asked += 1
-        message = ResumeSent(
-            self.stamp, edge, self._asked, self.intake.received[edge], acked
-        )
+        after: Frame | None = self.intake.received[edge]
+        if self._placing is not None:
+            # Who sets no condition must not hold on to frames of an earlier producer.
+            after = None
+            self.intake.forget(edge)
+        lossy = self.protection.lossy
+        message = ResumeSent(self.stamp, edge, self._asked, after, acked, lossy)
         return Send(self._producers[edge], message)
 
-    def _offer(self, edge: EdgeId) -> UnitInstruction:
-        first = self.queue.trimmed(edge) + 1
-        return Send(self._outputs[edge].consumer, OfferSent(self.stamp, edge, first))
+    def _offer(
+        self, edge: EdgeId, answer: bool = False, first: Frame | None = None
+    ) -> UnitInstruction:
+        if first is None:
+            first = self.queue.trimmed(edge) + 1
+        message = OfferSent(self.stamp, edge, first, answer)
+        return Send(self._outputs[edge].consumer, message)

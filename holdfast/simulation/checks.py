@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.protocols.dialogue import Send, UnitMessage
 from holdfast.protocols.fencing import claim_quorum
 from holdfast.protocols.messages import Manifest, RefusalSent
+from holdfast.protocols.none import ACK_LAG
 from holdfast.simulation.graphs import FRAME_BYTES_MAX
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.world import ScheduleBroken
@@ -46,6 +47,7 @@ class Checks:
         self._low = {edge.name: 0 for edge in schedule.graph.edges}
         self._need = {edge.name: 0 for edge in schedule.graph.edges}
         self._heard: dict[tuple[tuple[str, int], str], int] = {}
+        self._below_loss: set[str] = set()
         self._quorum = claim_quorum(len(schedule.store_names), schedule.needed)
 
     # ---- after every step --------------------------------------------------------------
@@ -153,14 +155,28 @@ class Checks:
 
     # ---- content -----------------------------------------------------------------------
 
-    def saw_state(self, instance: Instance, frame: int, state: int, lost: bool) -> None:
-        expected = self._schedule.ideal[instance.unit][frame]
-        if self._schedule.lossy:
-            return
-        if state != expected or lost:
+    def saw_state(self, instance: Instance, frame: int, state: int) -> None:
+        """Whole states equal the ideal; tainted ones need a loss above them."""
+        unit = instance.unit
+        if state != self._schedule.ideal[unit][frame] and not state & 1:
             raise ScheduleBroken(
-                instance.unit, f"frame {frame} differs from the ideal run (epoch {instance.epoch})"
+                unit, f"frame {frame} differs from the ideal run (epoch {instance.epoch})"
             )
+        if state & 1:
+            self._schedule.counts["frames_tainted"] += 1
+            if unit not in self._below_loss:
+                raise ScheduleBroken(unit, f"frame {frame} is tainted, but nothing was lost")
+
+    def skipped(self, unit: str) -> None:
+        """A unit lost frames: it and all that it feeds may be tainted from now on."""
+        if not self._schedule.lossy:
+            raise ScheduleBroken(unit, "lost frames under a lossless protection")
+        todo = [unit]
+        while todo:
+            here = todo.pop()
+            if here not in self._below_loss:
+                self._below_loss.add(here)
+                todo += [e.consumer for e in self._schedule.graph.edges if e.producer == here]
 
     def shipped(self, instance: Instance, manifest: Manifest) -> None:
         """Stored means: on enough disks, now."""
@@ -196,7 +212,8 @@ class Checks:
         schedule = self._schedule
         for edge in schedule.graph.edges:
             queue = schedule.current[edge.producer].machine.queue
-            if queue.acked[edge.name] < schedule.frames - edge.delay:
+            lag = ACK_LAG if schedule.lossy and not edge.consumer.startswith("sink:") else 0
+            if queue.acked[edge.name] < schedule.frames - edge.delay - lag:
                 return f"{edge.name} acknowledged up to {queue.acked[edge.name]}"
         return None
 

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 FRAME_BYTES_MAX = 100
-_MASK = (1 << 61) - 1
+_MASK = (1 << 61) - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +189,25 @@ def _random_graph(rng: Random, cyclic: bool) -> Graph:
 
 def first_state(unit: UnitId) -> int:
     """State before the first frame; `hash` of a string would differ between runs."""
-    return crc32(unit.encode())
+    return crc32(unit.encode()) & ~1
 
 
 def next_state(state: int, frame: int, inputs: tuple[int, ...]) -> int:
-    return hash((state, frame, inputs)) & _MASK
+    """The lowest bit is taint: once set it spreads to all that depends on it.
+
+    Whole states and contents are even, so one that differs from the ideal without
+    being tainted is an error, never bad luck.
+    """
+    tainted = state & 1
+    for content in inputs:
+        tainted |= content & 1
+    return (hash((state, frame, inputs)) & _MASK) | tainted
 
 
 def outputs_of(wiring: Wiring, state: int) -> tuple[OutputFrame, ...]:
     out = []
     for port in wiring.ports:
-        content = hash((state, port)) & _MASK
+        content = (hash((state, port)) & _MASK) | (state & 1)
         out.append(OutputFrame(port, Kind.STABLE, content, FRAME_BYTES_MAX // 2 + content % 51))
     return tuple(out)
 

@@ -29,20 +29,22 @@ from holdfast.protocols.dialogue import (
     ProcessFrame,
     Restored,
     Send,
+    SkipFrames,
     StepDown,
     StoreCheckpoint,
     UnitInstruction,
     UnitMessage,
     UnpinFrame,
 )
+from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
-    Kind,
     Manifest,
     Stage,
     Stamp,
     StoreAnswered,
 )
 from holdfast.protocols.shipping import SendToStore, Shipped, ShippingInstruction, Superseded
+from holdfast.protocols.unit import LOST_CHECKSUM
 from holdfast.simulation.graphs import next_state, outputs_of
 from holdfast.simulation.world import ScheduleBroken
 
@@ -77,7 +79,6 @@ class Instance:
         self.alive = True
         self.frozen = False
         self.near_valid = True
-        self.tainted = False
         self.states = {restored.frame: state}
         self.inbox: list[tuple[str, object]] = []
         self.wiring = schedule.graph.wirings[unit]
@@ -132,10 +133,18 @@ class Instance:
         self.world.note(self.unit, message)
         checks = self.schedule.checks
         event = MessageArrived(message)
-        if checks.hears(self, message):
-            self.carry_out(checks.refuse(self, message, lambda: self.machine.handle(event)))
-        else:
-            self.carry_out(self.machine.handle(event))
+        try:
+            if checks.hears(self, message):
+                out = checks.refuse(self, message, lambda: self.machine.handle(event))
+            else:
+                out = self.machine.handle(event)
+        except BrokenInvariant:
+            # An instance that was replaced may meet what cannot be, and stop.
+            if self.schedule.current[self.unit] is self:
+                raise
+            self.schedule.stepped_down(self, None)
+            return
+        self.carry_out(out)
 
     def peer_found(self, edge: str) -> None:
         if not self._sleeps("peer_found", edge):
@@ -157,12 +166,15 @@ class Instance:
         if self._sleeps("frame_done", order):
             return
         frame = order.frame
-        inputs = tuple(0 if i is None else i.checksum for i in order.inputs)
+        # Before its first frame a feedback edge brings nothing; later, nothing is a loss.
+        inputs = tuple(
+            (0 if frame <= e.delay else LOST_CHECKSUM) if i is None else i.checksum
+            for i, e in zip(order.inputs, self.wiring.inputs, strict=True)
+        )
         state = next_state(self.states[frame - 1], frame, inputs)
         self.states[frame] = state
         outputs = outputs_of(self.wiring, state)
-        lost = any(i is not None and i.kind is Kind.LOST for i in order.inputs)
-        self.schedule.saw_state(self, frame, state, lost)
+        self.schedule.checks.saw_state(self, frame, state)
         self.world.note(self.unit, order)
         size = 200 + state % 400
         self.carry_out(self.machine.handle(FrameProcessed(frame, outputs, size)))
@@ -193,6 +205,9 @@ class Instance:
                 case DrawInterval(least, most):
                     drawn = world.rng.randint(least, max(least, most))
                     self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
+                case SkipFrames(after, upto):
+                    self.states = {upto: self.states[after] | (upto > after)}
+                    schedule.skipped(self, after, upto)
                 case StepDown(epoch):
                     schedule.stepped_down(self, epoch)
                 case _:

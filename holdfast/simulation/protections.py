@@ -9,9 +9,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from holdfast.protocols.checkpoint import PartialCheckpoint
 from holdfast.protocols.dialogue import CheckpointMachine, Restored
 from holdfast.protocols.ecoc import Ecoc
 from holdfast.protocols.extended import Extended
+from holdfast.protocols.none import NoProtection
 from holdfast.protocols.synchronised import Synchronised
 from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.wiring import Wiring
@@ -19,7 +21,15 @@ from holdfast.simulation.graphs import Graph
 
 __all__ = ["PROTECTIONS", "Protections"]
 
-PROTECTIONS = ("uncoordinated", "ecoc", "extended", "synchronised", "mixed")
+PROTECTIONS = (
+    "none",
+    "checkpoint",
+    "uncoordinated",
+    "synchronised",
+    "ecoc",
+    "extended",
+    "mixed",
+)
 
 # In this share of schedules all sources trigger at the same frames.
 _ALIGNED = 0.3
@@ -35,6 +45,8 @@ class Protections:
         self._mixed = protocol == "mixed"
         self.lossy = protocol in ("none", "checkpoint")
         self._classes: dict[str, Any] = {
+            "none": NoProtection,
+            "checkpoint": PartialCheckpoint,
             "uncoordinated": Uncoordinated,
             "ecoc": Ecoc,
             "extended": Extended,
@@ -55,10 +67,14 @@ class Protections:
 
     def machine(self, wiring: Wiring, epoch: int, restored: Restored) -> CheckpointMachine:
         name = self._names[wiring.unit]
-        if name == "uncoordinated":
+        if name in ("none", "checkpoint", "uncoordinated"):
             return self._classes[name](wiring, self.every, epoch, restored)
         phase = self._phases[wiring.unit]
         return self._classes[name](wiring, self.every, epoch, restored, phase)
+
+    def keeps_near(self, unit: str) -> bool:
+        """Whether a restart on the same host may use what the last instance left."""
+        return self._names[unit] != "none"
 
     def asks(self, wiring: Wiring, round_number: int) -> bool:
         """Whether a person who wants a checkpoint of the process asks this unit.

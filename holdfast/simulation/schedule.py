@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.protocols.activation import Activation, StartUnit
@@ -204,6 +204,8 @@ class Schedule:
             restored, state, base = restored_from(order.manifest, self.blobs, order.stored)
         else:
             restored, state, base = Restored(), first_state(unit), None
+        if self.lossy and order.near is None:
+            restored = replace(restored, placed=False)
         before = self.current[unit]
         if before.alive and before.epoch < order.epoch:
             self.probe("started_beside_a_living_one")
@@ -264,8 +266,10 @@ class Schedule:
     def probe(self, name: str) -> None:
         self.probes.add(name)
 
-    def saw_state(self, instance: Instance, frame: int, state: int, lost: bool) -> None:
-        self.checks.saw_state(instance, frame, state, lost)
+    def skipped(self, instance: Instance, after: int, upto: int) -> None:
+        self.counts["frames_lost"] += upto - after
+        self.world.note(instance.unit, f"frames {after + 1} to {upto} are lost")
+        self.checks.skipped(instance.unit)
 
     def pinned(self, instance: Instance) -> None:
         self.counts["pinned"] += 1

@@ -53,7 +53,8 @@ class ActivationRun:
         self.alive = True
         self._inbox: list[ActivationEvent] = []
         left = host.near.get(unit)
-        self.left = left if left is not None and left.near_valid and not left.alive else None
+        usable = left is not None and left.near_valid and not left.alive
+        self.left = left if usable and schedule.protections.keeps_near(unit) else None
         near = None
         if self.left is not None:
             near = NearCheckpoint(self.left.epoch, self.left.machine.processed)
