@@ -50,19 +50,30 @@ class StreamQueue:
     frames: dict[int, Sealed] = field(default_factory=dict)
     sealed: int = 0  # highest number sealed, without a gap
     acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
+    taken: dict[str, int] = field(default_factory=dict)  # consumer -> worked off up to this
     exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
     ended: int | None = None  # last number a bounded source gave
     rows: int = 0
     late: int = 0
 
     def waiting_bytes(self) -> int:
-        """What consumers other than feedback have still to take."""
-        floor = min((n for c, n in self.acked.items() if c not in self.exempt), default=self.sealed)
+        """What consumers other than feedback have still to take.
+
+        Not what they have taken and not acknowledged: they acknowledge two frames late,
+        and a queue whose bound is below two frames would wait for ever.
+        """
+        floor = min(self._positions().values(), default=self.sealed)
         return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
 
     def slowest(self) -> str:
-        held = {c: n for c, n in self.acked.items() if c not in self.exempt}
+        held = self._positions()
         return min(held, key=held.get) if held else ""
+
+    def _positions(self) -> dict[str, int]:
+        return {c: max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.exempt}
+
+    def newest_bytes(self) -> int:
+        return self.frames[self.sealed].bytes if self.sealed in self.frames else 0
 
     def trim(self) -> list[Sealed]:
         """Frames nobody needs again, taken off the queue."""
@@ -153,6 +164,8 @@ class Board:
         with self.changed:
             state = self.units[unit]
             state.processed = max(state.processed, n)
+            for port in state.inputs:
+                self.streams[port.stream].taken[unit] = state.processed - port.feedback_frames
             state.ms_last = ms
             state.ms_mean = ms if state.ms_mean == 0 else 0.9 * state.ms_mean + 0.1 * ms
             self.changed.notify_all()
@@ -221,8 +234,11 @@ class Board:
             taken.append((port, sealed))
         for stream in unit.outputs:
             queue = self.streams[stream]
-            if queue.waiting_bytes() >= queue.bytes_bound:
-                return Hold(f"held back by {queue.slowest()}: queue {stream} is at its bound")
+            waiting = queue.waiting_bytes()
+            # Frames permitted and not yet made will be about as large as the newest one.
+            coming = (unit.permitted - unit.processed) * queue.newest_bytes()
+            if waiting + coming >= queue.bytes_bound and waiting + coming > 0:
+                return Hold(f"held back by {queue.slowest()}: queue {stream} is at its bound" if waiting else "")
         return Permit(n, self.boundary_us(n, unit.depth), self.boundary_us(n - 1, unit.depth), tuple(taken))
 
     def boundary_us(self, n: int, depth: int = 0) -> int:

@@ -74,6 +74,22 @@ def call_operator(operator: Operator, ports: dict[str, DataFrame], params: dict[
     return dict(zip(operator.outputs, parts, strict=True))
 
 
+def refuse_other_columns(operator: Operator, made: dict[str, DataFrame], schemas: dict[str, Schema]) -> None:
+    """A function that looks at the data while it plans may give other columns than on an empty frame."""
+    for stream, df in made.items():
+        found = Schema.of(df.schema)
+        if found != schemas[stream]:
+            raise OperatorError(
+                "HF-G027",
+                "ColumnsFromData",
+                f"which columns operator {operator.name!r} emits depends on its rows.",
+                where=operator.line,
+                why=f"on a frame without rows it emits {schemas[stream].ddl}; here {found.ddl}",
+                effect="the frame was not sealed; frames before it stand, nothing is lost",
+                do="emit the same columns for every frame, e.g. name the values of a pivot",
+            )
+
+
 def _shown(result: object) -> str:
     if isinstance(result, (tuple, list, dict)):
         return f"{type(result).__name__} of {len(result)}"
@@ -117,6 +133,7 @@ class FramePlan:
             ports = {edge.port: streams.port(edge) for edge in operator.inputs}
             if operator.kind == "frame":
                 made = call_operator(operator, ports, param_columns(self.graph, operator, values))
+                refuse_other_columns(operator, made, self.schemas)
             elif operator.kind in ("keyed", "aggregate", "join"):
                 inputs = [self.schema_of(edge) for edge in operator.inputs]
                 keyed = keyed_plan(

@@ -192,6 +192,7 @@ class Run:
         self._control.start()
         for thread in (*self._intakes, *self._outlets):
             thread.start()
+        self._board.held_for_space = self._disk.held()
         self._state, self._running_since = "running", time.monotonic()
         self._keeper = threading.Thread(target=self._keep, name="permits", daemon=True)
         self._keeper.start()
@@ -272,6 +273,7 @@ class Run:
                 queue = self._board.streams[port.stream]
                 done = self._units[unit.name].committed
                 queue.acked[unit.name] = max(0, done - 2 - port.feedback_frames)
+                queue.taken[unit.name] = max(0, done - port.feedback_frames)
                 if port.feedback_frames and port.stream in unit.outputs:
                     queue.exempt.add(unit.name)
 

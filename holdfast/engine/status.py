@@ -66,14 +66,14 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
     for queue in board.streams.values():
         if not queue.from_source:
             continue
-        floor = min(queue.acked.values(), default=queue.sealed)
+        floor = min((max(n, queue.taken.get(c, 0)) for c, n in queue.acked.items()), default=queue.sealed)
         sources.append(
             SourceStatus(
                 queue.name,
                 queue.sealed,
                 queue.rows,
                 queue.late,
-                max(0, queue.sealed - floor - 2),
+                max(0, queue.sealed - floor),
                 queue.waiting_bytes(),
                 queue.bytes_bound,
                 queue.ended is not None,

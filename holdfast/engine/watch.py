@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from holdfast.errors import UsageError
 from holdfast.graph.durations import show_ms
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
@@ -13,7 +14,7 @@ from holdfast.graph.units import Unit
 __all__ = ["DelayWatch", "DiskWatch"]
 
 # Below this much free space sources are held: Spark must still be able to commit what is in work.
-_RESERVE_BYTES = int(os.environ.get("HOLDFAST_DISK_RESERVE", 256 * 1024 * 1024))
+_RESERVE_BYTES = 256 * 1024 * 1024
 
 
 class DelayWatch:
@@ -66,15 +67,33 @@ class DelayWatch:
 
 
 class DiskWatch:
-    def __init__(self, root: Path, reserve: int = _RESERVE_BYTES) -> None:
-        self._root, self._reserve = root, reserve
+    """Room where the state folder lies; HOLDFAST_DISK_RESERVE (bytes) says how much must stay free."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.reserve_bytes = _reserve()
 
     def held(self) -> str:
         """Why sources are held, or nothing."""
         free = shutil.disk_usage(self._root).free
-        if free >= self._reserve:
+        if free >= self.reserve_bytes:
             return ""
         return (
-            f"held: disk nearly full ({free // 1_000_000} MB free, {self._reserve // 1_000_000} MB reserved); "
+            f"held: disk nearly full ({free // 1_000_000} MB free, {self.reserve_bytes // 1_000_000} MB reserved); "
             "nothing is lost, free some space and it goes on"
         )
+
+
+def _reserve() -> int:
+    text = os.environ.get("HOLDFAST_DISK_RESERVE", "")
+    if not text:
+        return _RESERVE_BYTES
+    if not text.isdigit():
+        raise UsageError(
+            "HF-E006",
+            "NotAReserve",
+            f"HOLDFAST_DISK_RESERVE={text!r} is no number of bytes.",
+            effect="nothing was started, nothing was read",
+            do="give bytes, e.g. 268435456, or unset it",
+        )
+    return int(text)
