@@ -4,8 +4,8 @@ Operators are taken upstream first; each joins the units of its producers unless
 something parts them:
 
 - a protection, Spark settings, a `unit=` word or `apart=True` of its own;
-- a stateful operator ends its unit: only row-wise built-ins (filter, map, union, split)
-  follow it inside, in one line, since Spark would run the state once per branch;
+- a stateful operator ends its unit: only row-wise built-ins (filter, map, union) follow
+  it inside, in one line, since Spark would run the state once per branch;
 - an operator over the stream reads sealed frames only, so nothing of its unit comes before;
 - a unit that would wait for a frame which waits for the unit itself.
 
@@ -62,6 +62,8 @@ def cut(graph: Graph) -> tuple[Unit, ...]:
         mine = _Group([operator])
         for producing in _producers(graph, operator, groups):
             part = _parted(graph, producing, mine, operator)
+            if not part and (reader := _reads_inside(_merged(producing, mine))):
+                part = f"'{reader}' works over the stream and reads sealed frames"
             if not part and _would_circle(graph, groups, producing, mine):
                 part = f"'{operator.name}' also waits for a unit that waits for '{_last(producing).name}'"
             if part:
@@ -106,6 +108,8 @@ def _parted(graph: Graph, producing: _Group, mine: _Group, operator: Operator) -
         return producing.closed
     if not producing.has_state:
         return ""
+    if len(operator.outputs) > 1:
+        return f"'{operator.name}' splits what '{_stateful(producing).name}' keeps state for"
     follows = any(edge.stream in producing.tail for edge in operator.inputs)
     if operator.kind in STATELESS_BUILT_IN and follows and not mine.has_state:
         return ""
@@ -148,6 +152,14 @@ def _settle(graph: Graph, group: _Group, operator: Operator) -> None:
             group.closed = f"'{operator.name}' keeps state and has more than one consumer"
         else:
             group.closed = f"'{operator.name}' follows state ('{state.name}') and has more than one consumer"
+
+
+def _reads_inside(group: _Group) -> str:
+    """The operator over the stream that would read a stream of its own unit, if there is one."""
+    for each in group.operators:
+        if each.kind == "stream" and any(e.stream in group.streams for e in each.inputs if not e.is_feedback):
+            return each.name
+    return ""
 
 
 def _would_circle(graph: Graph, groups: list[_Group], producing: _Group, mine: _Group) -> bool:

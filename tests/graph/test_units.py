@@ -141,6 +141,31 @@ def test_no_unit_waits_for_itself():
     assert members(p) == [("before",), ("n",), ("after",)]
 
 
+def test_an_operator_over_the_stream_never_reads_its_own_unit():
+    """`both` follows `total` and reads what `total` reads: joining the two would put `warm` below the state."""
+    p = process()
+
+    @p.operator(over="frame")
+    def warm(probes): ...
+
+    @p.operator(over="stream")
+    def total(warm): ...
+
+    p.union("both", of=["total", "warm"])
+    p.sink("both", Outside())
+    assert members(p) == [("warm",), ("total", "both")]
+
+
+def test_a_split_does_not_follow_state():
+    """Spark would run the state once per branch."""
+    p = process()
+    p.aggregate("n", of="probes", by="zone", emits={"n": "count(*)"})
+    p.split("parts", of="n", into={"many": "n > 10", "few": "n <= 10"})
+    p.sink("parts.many", Outside())
+    p.sink("parts.few", Outside())
+    assert members(p) == [("n",), ("parts",)]
+
+
 def test_declared_parting_is_granted():
     p = process()
     p.filter("a", of="probes", where="true")
