@@ -120,7 +120,8 @@ def keyed_plan(
             function.function, time, exact=True, where=operator.line,
         )  # fmt: skip
         shard_by = function.shard_by
-    tasks = graph.partitions if wide else 1
+    # An aggregate comes as partial sums, one row per key: a single task is quicker than a shuffle.
+    tasks = graph.partitions if wide and operator.kind != "aggregate" else 1
     params = tuple((name, graph.param(name).per) for name in operator.params)
     rows = _to_shards(dfs, [schema for _, schema in ports], shard_by, graph.partitions)
     rows = rows.repartitionById(tasks, "_shard") if tasks > 1 else rows.coalesce(1)

@@ -17,6 +17,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from holdfast.engine.columns import loaded, used_columns
 from holdfast.engine.keyed import KeyedPlan, keyed_plan
 from holdfast.engine.worker import BOUNDARY, SEALED_SCHEMA, Load, Seal, Then
 from holdfast.errors import OperatorError
@@ -117,7 +118,20 @@ class FramePlan:
     state_root: str
     wide_chunks: int = 2
 
-    def build(self, values: dict[str, dict[str, Any]], *, wide: bool) -> DataFrame:
+    def build(self, values: dict[str, dict[str, Any]], *, wide: bool, many: bool = False) -> DataFrame:
+        """The plan, with loaders that read only the columns somebody uses."""
+        whole = self._build(values, wide, many, {})
+        needed = used_columns(whole)
+        if all(needed.get(load) == names for load, names in self._loaded().items()):
+            return whole
+        return self._build(values, wide, many, needed)
+
+    def _loaded(self) -> dict[str, frozenset[str]]:
+        return {port_key(p.stream, p.feedback_frames): frozenset(self.schemas[p.stream].names) for p in self.unit.inputs}
+
+    def _build(
+        self, values: dict[str, dict[str, Any]], wide: bool, many: bool, needed: dict[str, frozenset[str]]
+    ) -> DataFrame:
         chunks = self.wide_chunks if wide else 1
         streams = _Streams()
         time = self.graph.time if isinstance(self.graph.time, str) else None
@@ -125,8 +139,7 @@ class FramePlan:
             schema = self.schemas[port.stream]  # of a feedback edge too: `check` has compared them
             key = port_key(port.stream, port.feedback_frames)
             chunk_ids = self.spark.range(0, chunks, 1, chunks)
-            ddl = f"{schema.ddl}, {FRAME} bigint" if self.many else schema.ddl
-            streams.dfs[key] = chunk_ids.mapInArrow(Load(key, schema, chunks, many=self.many), ddl)
+            streams.dfs[key] = loaded(chunk_ids, Load(key, schema, chunks, many=many), needed.get(key))
         last: KeyedPlan | None = None
         for name in self.unit.operators:
             operator = self.graph.operator(name)
@@ -137,7 +150,7 @@ class FramePlan:
             elif operator.kind in ("keyed", "aggregate", "join"):
                 inputs = [self.schema_of(edge) for edge in operator.inputs]
                 keyed = keyed_plan(
-                    self.graph, operator, list(ports.values()), inputs, self.state_root, wide=wide, many=self.many
+                    self.graph, operator, list(ports.values()), inputs, self.state_root, wide=wide, many=many
                 )
                 if self.unit.outputs == operator.outputs:
                     last = keyed
@@ -152,7 +165,7 @@ class FramePlan:
         seal = Seal(outputs, time, tagged=last is not None or len(outputs) > 1)
         if last is not None:
             # In one task, state and seal share a worker: no way back through the JVM between them.
-            if not wide:
+            if last.task.tasks == 1:
                 return last.rows.mapInArrow(Then(last.task, seal), SEALED_SCHEMA)
             return last.tagged().repartition(1).mapInArrow(seal, SEALED_SCHEMA)
         tagged = tag([streams.dfs[stream] for stream in self.unit.outputs], self.unit.outputs, self.schemas)

@@ -87,7 +87,7 @@ class UnitQuery:
         self._permit_journal = Journal(folder, "permits", keep=512)
         self._commits = Journal(folder, "commits", keep=512)
         self._permits: dict[int, Permit] = {}
-        self._built: dict[bool, _Built] = {}
+        self._built: dict[tuple[bool, bool], _Built] = {}  # by (wide, many frames)
         self._stateful = [
             name for name in unit.operators if graph.operator(name).kind in ("keyed", "aggregate", "join")
         ]
@@ -267,19 +267,19 @@ class UnitQuery:
         if self.uses_spark_state:
             return self._stream_plan.seal(batch).collect()
         wide = self._may_be_wide and sum(permit.rows for permit in permits) >= _WIDE_ROWS
-        return self._plan(permits[0].n, wide).collect()
+        return self._plan(permits[0].n, wide, many=len(permits) > 1).collect()
 
-    def _plan(self, n: int, wide: bool) -> DataFrame:
+    def _plan(self, n: int, wide: bool, many: bool) -> DataFrame:
         values = self._config.at(n)
-        built = self._built.get(wide)
+        built = self._built.get((wide, many))
         if built is None or built.values != values or built.eager:
             group = f"holdfast-plan-{self.unit.name}-{n}"
             context = self._spark.sparkContext
             context.setLocalProperty("spark.jobGroup.id", group)
-            df = self._frame_plan.build(values, wide=wide)
+            df = self._frame_plan.build(values, wide=wide, many=many)
             eager = bool(context.statusTracker().getJobIdsForGroup(group))
             context.setLocalProperty("spark.jobGroup.id", None)
-            built = self._built[wide] = _Built(values, df, eager)
+            built = self._built[wide, many] = _Built(values, df, eager)
         # A physical plan keeps its shuffle files; every frame needs one of its own.
         return built.df.select("*")
 

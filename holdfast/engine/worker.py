@@ -62,6 +62,7 @@ class Load:
     time: str | None = None
     boundary_row: bool = False
     many: bool = False  # rows carry the number of their frame
+    columns: tuple[str, ...] | None = None  # those somebody uses; None: all
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -74,16 +75,27 @@ class Load:
                     if self.boundary_row:
                         yield self._boundary(frame["boundary_us"])
 
+    @property
+    def read_schema(self) -> Schema:
+        if self.columns is None:
+            return self.schema
+        return Schema(tuple(column for column in self.schema.columns if column.name in self.columns))
+
     def _rows(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
         if "file" in port:
             if port["file"]:
                 _, table = read_frame(Path(port["file"]))
+                table = table if self.columns is None else table.select(list(self.columns))
                 size = -(-table.num_rows // self.chunks)
                 part = table.slice(chunk * size, size)
                 yield from part.to_batches(max_chunksize=_BATCH_ROWS)
         else:
-            for reference in port["references"]:
-                yield from load(Reference.from_json(reference), self.schema, chunk, self.chunks)
+            for found in port["references"]:
+                reference = Reference.from_json(found)
+                # Columns of a text file go by place or are parsed anyway: it is read whole.
+                schema = self.read_schema if reference.format in ("parquet", "arrow") else self.schema
+                for rows in load(reference, schema, chunk, self.chunks):
+                    yield rows if self.columns is None else rows.select(list(self.columns))
 
     def _marked(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         if self.many:

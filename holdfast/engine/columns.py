@@ -1,0 +1,106 @@
+"""Which columns a plan uses: loaders read those and no others.
+
+Spark cannot see into a Python loader, so it cannot prune its columns. We look at the
+optimised plan instead: a column of a loader that no node above refers to is not read;
+it stays in the DataFrame as a null that Spark drops. Nodes that pass columns on by
+place (a union) count as using all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from holdfast.engine.worker import Load
+from holdfast.graph.schemas import Schema
+from holdfast.operators.builtin import FRAME
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["loaded", "used_columns"]
+
+# Nodes whose references are all they need of their children; others are taken to need everything.
+_BY_NAME = frozenset(
+    {
+        "Project", "Filter", "Aggregate", "Join", "Sort", "Window", "Repartition", "RepartitionByExpression",
+        "MapInArrow", "PythonMapInArrow", "MapInPandas", "ArrowEvalPython", "BatchEvalPython", "Generate",
+        "GlobalLimit", "LocalLimit", "SubqueryAlias", "Range",
+    }
+)  # fmt: skip
+# A loader's output is told from other columns by a mark in the name of its function.
+_MARK = "holdfast_load_"
+
+
+def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None) -> DataFrame:
+    """The rows of a port, with all its declared columns; those nobody uses are null."""
+    kept = load.schema.columns
+    if needed is not None and set(needed) != set(load.schema.names):
+        kept = tuple(c for c in kept if c.name in needed) or load.schema.columns[:1]
+        names = tuple(column.name for column in kept)
+        load = Load(load.port, load.schema, load.chunks, load.time, load.boundary_row, load.many, names)
+    ddl = Schema(kept).ddl + (f", {FRAME} bigint" if load.many else "")
+
+    def read(batches):
+        return load(batches)
+
+    read.__name__ = _MARK + load.port
+    df = chunks.mapInArrow(read, ddl)
+    if len(kept) == len(load.schema.columns):
+        return df
+    present = {column.name for column in kept}
+    columns = [
+        F.col(_quoted(c.name)) if c.name in present else F.lit(None).cast(c.type).alias(c.name)
+        for c in load.schema.columns
+    ]
+    return df.select(*columns, *([F.col(FRAME)] if load.many else []))
+
+
+def used_columns(df: DataFrame) -> dict[str, frozenset[str]]:
+    """port -> columns of its loader that the optimised plan refers to."""
+    used: set[int] = set()
+    found: list[tuple[str, str, int]] = []  # (port, column, id); a port read twice has two ids a column
+    plan = df._jdf.queryExecution().optimizedPlan()
+    used |= _ids(plan.output())
+    _walk(plan, used, found)
+    needed: dict[str, set[str]] = {}
+    for port, name, number in found:
+        columns = needed.setdefault(port, set())
+        if number in used and name != FRAME:
+            columns.add(name)
+    return {port: frozenset(columns) for port, columns in needed.items()}
+
+
+def _walk(node: Any, used: set[int], found: list[tuple[str, str, int]]) -> None:
+    kind = node.getClass().getSimpleName()
+    port = _port_of(node, kind)
+    if port is not None:
+        output = node.output()
+        for at in range(output.size()):
+            attribute = output.apply(at)
+            found.append((port, attribute.name(), attribute.exprId().id()))
+        return
+    used |= _ids(node.references())
+    children = node.children()
+    for at in range(children.size()):
+        child = children.apply(at)
+        if kind not in _BY_NAME:
+            used |= _ids(child.output())
+        _walk(child, used, found)
+
+
+def _port_of(node: Any, kind: str) -> str | None:
+    if "MapInArrow" not in kind:
+        return None
+    name = node.functionExpr().name()
+    return name.removeprefix(_MARK) if name.startswith(_MARK) else None
+
+
+def _ids(attributes: Any) -> set[int]:
+    sequence = attributes.toSeq()
+    return {sequence.apply(at).exprId().id() for at in range(sequence.size())}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
