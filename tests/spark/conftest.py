@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one: a JVM takes seconds to start."""
+"""One Spark session for all tests that need one, and one undisturbed run per process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,25 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """The session a stream process runs in, opened as `holdfast run` opens it."""
+    """The session a stream process runs in, opened as `holdfast run` opens it: a JVM takes seconds to start."""
     from holdfast.engine.session import close_session, open_session
 
     session = open_session(tmp_path_factory.mktemp("state"))
     yield session
     close_session(session)
+
+
+@pytest.fixture(scope="session")
+def straight(spark):
+    """The undisturbed run of each process of `processes.py`, made once."""
+    from holdfast.testing.runs import run_frames
+    from tests.spark.processes import PROCESSES, changes_of, inputs_of
+
+    made = {}
+
+    def of(name: str):
+        if name not in made:
+            made[name] = run_frames(PROCESSES[name](), spark=spark, params=changes_of(name), **inputs_of(name))
+        return made[name]
+
+    return of

@@ -20,19 +20,6 @@ from holdfast.testing.runs import compare, run_frames
 from tests.spark.processes import PROCESSES, changes_of, inputs_of
 
 
-@pytest.fixture(scope="module")
-def straight(spark):
-    """The undisturbed run of each process, made once."""
-    made = {}
-
-    def of(name: str):
-        if name not in made:
-            made[name] = run_frames(PROCESSES[name](), spark=spark, params=changes_of(name), **inputs_of(name))
-        return made[name]
-
-    return of
-
-
 def lose_last_entry(state: Path, frame: int) -> None:
     """Delete what says that the last frame is done; at odd frames Spark's entry only."""
     for unit in (state / "units").iterdir():
