@@ -20,7 +20,8 @@ from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Source
 from holdfast.sources.pace import Pace
-from holdfast.sources.reader import SourceContext
+from holdfast.sources.reader import SourceContext, SourceFrame
+from holdfast.sources.reference import load
 
 __all__ = ["Intake"]
 
@@ -69,7 +70,7 @@ class Intake(threading.Thread):
                 monotonic=time.monotonic,
             )
         )
-        self.quarantined = 0
+        self._quarantined_dir = directory / "quarantine"
 
     def first_time_us(self) -> int | None:
         return self._open.first_time_us()
@@ -86,6 +87,7 @@ class Intake(threading.Thread):
                 self._rows += frame.rows
                 if not self._wait_for_turn(frame.n, started):
                     return
+                self._quarantine(frame)
                 self._board.seal(
                     name,
                     Sealed(
@@ -118,6 +120,21 @@ class Intake(threading.Thread):
             )
         finally:
             self._open.close()
+
+    def _quarantine(self, frame: SourceFrame) -> None:
+        """Late rows kept apart, one Parquet file per frame they came too late for. A replay writes the same."""
+        if not frame.quarantined:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = self.source.schema
+        parts = [batch for reference in frame.quarantined for batch in load(reference, schema)]
+        self._quarantined_dir.mkdir(parents=True, exist_ok=True)
+        final = self._quarantined_dir / f"{frame.n:08d}.parquet"
+        whole = final.with_suffix(".tmp")
+        pq.write_table(pa.Table.from_batches(parts, schema.arrow), whole)
+        os.replace(whole, final)
 
     def _ended(self, last: int) -> int:
         """The last frame of a bounded source. Written down first: closing frames follow from it."""

@@ -190,9 +190,9 @@ class Run:
         self._first_frame = min((u.processed for u in self._board.units.values()), default=0)
         self._control = ControlServer(self.folder.socket_note, self._answer)
         self._control.start()
+        self._board.held_for_space = self._disk.held()
         for thread in (*self._intakes, *self._outlets):
             thread.start()
-        self._board.held_for_space = self._disk.held()
         self._state, self._running_since = "running", time.monotonic()
         self._keeper = threading.Thread(target=self._keep, name="permits", daemon=True)
         self._keeper.start()
