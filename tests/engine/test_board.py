@@ -1,0 +1,138 @@
+"""The board: who may take which frame, and who holds whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.engine.board import Board, Hold, Permit, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.errors import Broken
+from holdfast.frames.clock import FrameClock
+from holdfast.frames.identity import END_US
+
+
+def a_board(*sources: str, closing: int = 1) -> Board:
+    board = Board(closing_frames=closing)
+    board.clock = FrameClock(0, 1_000_000)
+    for source in sources:
+        board.streams[source] = StreamQueue(source, 1000, True)
+    return board
+
+
+def a_unit(board: Board, name: str, *inputs: str, feedback: dict[str, int] | None = None, **fields) -> UnitState:
+    ports = tuple(UnitInputState(stream) for stream in inputs)
+    ports += tuple(UnitInputState(stream, k) for stream, k in (feedback or {}).items())
+    unit = board.units[name] = UnitState(name, ports, (f"{name}.out",), **fields)
+    board.streams[f"{name}.out"] = StreamQueue(f"{name}.out", 1000, False)
+    for stream in inputs:
+        board.streams[stream].acked[name] = 0
+    return unit
+
+
+def sealed(n: int, size: int = 10) -> Sealed:
+    return Sealed(n, n * 1_000_000, 1, size, f"sum-{n}", 1)
+
+
+def test_a_frame_waits_for_every_input_and_says_for_which():
+    """Aligned inputs are what makes a join need no log of interleavings."""
+    board = a_board("ecg", "acc")
+    unit = a_unit(board, "alarms", "ecg", "acc")
+    board.seal("ecg", sealed(1))
+
+    assert board.next_permit(unit) == Hold("waits for frame 1 of source acc")
+
+    board.seal("acc", sealed(1))
+    assert isinstance(board.next_permit(unit), Permit)
+
+
+def test_a_feedback_port_is_empty_in_the_first_frames_and_then_lags():
+    board = a_board("probes")
+    unit = a_unit(board, "damped", "probes")
+    unit.inputs += (UnitInputState("damped.out", 2),)
+    for n in range(1, 5):
+        board.seal("probes", sealed(n))
+
+    first = board.next_permit(unit)
+    assert first.inputs[1][1] is None
+    unit.permitted = 2
+    unit.processed = 2
+    assert board.next_permit(unit) == Hold("waits for frame 1 of stream damped.out")
+    board.seal("damped.out", sealed(1))
+    assert board.next_permit(unit).inputs[1][1].n == 1
+
+
+def test_a_full_queue_holds_its_producer_and_names_the_slow_consumer():
+    """Without a bound one dead sink fills the disk and takes everything with it."""
+    board = a_board("rows")
+    unit = a_unit(board, "big", "rows")
+    board.streams["big.out"].acked["sink slow"] = 0
+    for n in (1, 2, 3):
+        board.seal("rows", sealed(n))
+    board.seal("big.out", sealed(1, size=600))
+    board.seal("big.out", sealed(2, size=600))
+    unit.permitted = unit.processed = 2
+
+    verdict = board.next_permit(unit)
+    assert isinstance(verdict, Hold)
+    assert "sink slow" in verdict.why
+
+    board.acknowledge("big.out", "sink slow", 2)
+    assert isinstance(board.next_permit(unit), Permit)
+
+
+def test_a_frame_is_forgotten_only_when_all_consumers_acknowledged_it():
+    board = a_board("rows")
+    board.streams["rows"].acked = {"fast": 0, "slow": 0}
+    gone = []
+    board.on_forget(lambda stream, frame: gone.append(frame.n))
+    for n in (1, 2, 3):
+        board.seal("rows", sealed(n))
+
+    board.acknowledge("rows", "fast", 3)
+    assert gone == []
+    board.acknowledge("rows", "slow", 2)
+    assert gone == [1, 2]
+    board.acknowledge("rows", "slow", 1)  # an old one may come late
+    assert board.streams["rows"].acked["slow"] == 2
+
+
+def test_a_trimmed_frame_that_is_needed_again_is_a_defect_not_an_empty_frame():
+    board = a_board("rows")
+    unit = a_unit(board, "big", "rows")
+    board.streams["rows"].sealed = 5
+
+    with pytest.raises(Broken, match="trimmed"):
+        board.next_permit(unit)
+
+
+def test_a_shorter_source_is_empty_to_the_end_and_the_end_comes_after_the_longest():
+    board = a_board("long", "short", closing=2)
+    unit = a_unit(board, "both", "long", "short", ahead=100)
+    for n in (1, 2, 3):
+        board.seal("long", sealed(n))
+    board.seal("short", sealed(1))
+    board.end("short", 1)
+    unit.permitted = unit.processed = 1
+
+    second = board.next_permit(unit)
+    assert second.inputs[1][1].rows == 0
+    unit.permitted = unit.processed = 3
+    assert isinstance(board.next_permit(unit), Hold)  # the long one may still speak
+
+    board.end("long", 3)
+    fourth = board.next_permit(unit)
+    assert (fourth.n, fourth.boundary_us, fourth.since_us) == (4, END_US, 3_000_000)
+    unit.permitted = unit.processed = 5
+    assert board.next_permit(unit) == Hold("done")
+
+
+def test_the_end_reaches_a_unit_behind_a_late_stage_a_frame_later():
+    """Spark's windows answer one frame late; a window behind them must not close before."""
+    board = a_board("rows", closing=3)
+    unit = a_unit(board, "second", "rows", depth=1, ahead=100)
+    board.seal("rows", sealed(1))
+    board.end("rows", 1)
+    unit.permitted = unit.processed = 1
+
+    assert board.next_permit(unit).boundary_us == 2_000_000
+    unit.permitted = unit.processed = 2
+    assert board.next_permit(unit).boundary_us == END_US

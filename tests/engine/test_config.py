@@ -1,0 +1,57 @@
+"""Parameters: checked, logged, in force from a frame on, the same after a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.engine.config import Config
+from holdfast.errors import UsageError
+from holdfast.graph.model import Param
+
+PARAMS = (Param("limit", 80.0, between=(20, 120)), Param("pulse_max", 120.0, per="patient"), Param("on", True))
+
+
+def change(config: Config, name: str, value, frame: int, key: str | None = None):
+    return config.set(name, value, frame=frame, key=key, note="", who="me", at="now")
+
+
+def test_a_change_holds_from_its_frame_on_and_is_replayed(tmp_path):
+    config = Config(tmp_path, PARAMS)
+    change(config, "limit", 75, 10)
+
+    again = Config(tmp_path, PARAMS)
+    for each in (config, again):
+        assert each.at(9)["limit"]["value"] == 80.0
+        assert each.at(10)["limit"]["value"] == 75.0
+
+
+def test_a_value_per_key_leaves_the_others_alone(tmp_path):
+    config = Config(tmp_path, PARAMS)
+    change(config, "pulse_max", 100, 3, key="p7")
+
+    assert config.at(3)["pulse_max"] == {"value": 120.0, "per": {"p7": 100.0}}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "key", "says"),
+    [
+        ("limt", 75, None, "did you mean 'limit'"),
+        ("limit", 500, None, "between 20 and 120"),
+        ("limit", "warm", None, "give a float"),
+        ("limit", 75, "zone1", "leave out the key"),
+        ("on", "perhaps", None, "give a bool"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_says_what_would_do(tmp_path, name, value, key, says):
+    with pytest.raises(UsageError) as refused:
+        Config(tmp_path, PARAMS).checked(name, value, key)
+
+    assert refused.value.code == "HF-C010"
+    assert says in str(refused.value)
+
+
+def test_planned_changes_are_written_once(tmp_path):
+    for _ in range(2):
+        Config(tmp_path, PARAMS).plan({5: {"limit": 70.0}}, who="me", at="now")
+
+    assert len(Config(tmp_path, PARAMS).changes()) == 1

@@ -1,0 +1,93 @@
+"""The state folder: one run at a time, epochs that only rise, nothing left of a dead one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from holdfast.engine.checkpoint import fork_checkpoint
+from holdfast.engine.folder import StateFolder
+from holdfast.errors import StateRefused
+
+HOLDER = """
+import sys
+from pathlib import Path
+from holdfast.engine.folder import StateFolder
+folder = StateFolder(Path(sys.argv[1]))
+print(folder.acquire("p"), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_run_is_refused_and_a_dead_one_is_not_waited_for(tmp_path):
+    """A lock that outlives its holder would keep a patient's monitor down until somebody looks."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline().strip() == "1"
+
+    with pytest.raises(StateRefused) as refused:
+        StateFolder(tmp_path).acquire("p")
+    assert refused.value.code == "HF-R001"
+    assert str(holder.pid) in str(refused.value)
+
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert StateFolder(tmp_path).acquire("p") == 2
+
+
+def test_what_a_dead_run_was_sealing_is_gone(tmp_path):
+    folder = StateFolder(tmp_path)
+    folder.acquire("p")
+    (folder.staging / "half").write_text("x")
+    folder.release()
+
+    again = StateFolder(tmp_path)
+    again.acquire("p")
+
+    assert not list((tmp_path / "staging").rglob("half"))
+
+
+def checkpoint(root, epoch: int, frames: list[int], committed: int) -> None:
+    folder = root / str(epoch)
+    for name in ("offsets", "commits", "state/0/0"):
+        (folder / name).mkdir(parents=True)
+    for batch, frame in enumerate(frames):
+        (folder / "offsets" / str(batch)).write_text("v1\n{}\n" + json.dumps({"n": frame, "inputs": []}))
+        if batch < committed:
+            (folder / "commits" / str(batch)).write_text("v2\n{}")
+        (folder / "state/0/0" / f"{batch + 1}_id.changelog").write_text(str(frame))
+    (folder / "metadata").write_text(json.dumps({"id": "old"}))
+    (root / f"{epoch}.ready").touch()
+
+
+def test_a_fork_has_a_new_query_id_and_no_entry_the_journal_does_not_know(tmp_path):
+    """The same id would stop the original without a word; a later entry would skip a frame."""
+    checkpoint(tmp_path, 1, [1, 2, 3], committed=3)
+
+    assert fork_checkpoint(tmp_path, 2, committed=2) == 2
+
+    assert json.loads((tmp_path / "2" / "metadata").read_text())["id"] != "old"
+    assert sorted(entry.name for entry in (tmp_path / "2" / "commits").iterdir()) == ["0", "1"]
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_fork_that_was_broken_off_is_not_used(tmp_path):
+    checkpoint(tmp_path, 1, [1, 2], committed=2)
+    (tmp_path / "2" / "offsets").mkdir(parents=True)  # epoch 2 died while it linked
+
+    assert fork_checkpoint(tmp_path, 3, committed=2) == 2
+
+
+def test_lost_spark_state_is_refused_not_begun_anew(tmp_path):
+    checkpoint(tmp_path, 1, [1, 2, 3], committed=1)
+
+    with pytest.raises(StateRefused) as refused:
+        fork_checkpoint(tmp_path, 2, committed=3)
+
+    assert refused.value.code == "HF-R004"
