@@ -98,6 +98,9 @@ def _run(
             for note in read_notes(f"{folder}/notes", n, [0]):
                 runs = {**runs, **note.runs}
     whole = pa.Table.from_batches(out, spec.output_schema).drop_columns(["_n"])
+    if len(emits) == 1:
+        whole = whole.drop_columns(["_out"])
+        whole = whole.rename_columns([name.removeprefix("o0_") for name in whole.column_names])
     schema = Schema.of(whole.schema)
     return canonical(whole, schema, None)
 
