@@ -151,6 +151,8 @@ class Activation:
         self._epoch = self._known + 1
         self._granted.clear()
         self._refused.clear()
+        self._chosen = None
+        self._bad.clear()
         return self._claim(self._stores)
 
     def handle(self, event: ActivationEvent) -> list[ActivationInstruction]:
@@ -226,12 +228,12 @@ class Activation:
         return []
 
     def _retry(self) -> list[ActivationInstruction]:
-        if self._chosen is not None:
-            # Every copy failed or one did not answer: stores come back, disks do not heal,
-            # but asking again costs little and giving up would cost the data.
-            self._bad.clear()
+        if self._chosen is not None and len(self._bad) < len(self._stores):
             return self._fetch()
-        # A lost answer cannot be told from a lost claim: take a fresh number.
+        # A lost answer cannot be told from a lost claim: take a fresh number. If every
+        # store failed to give the checkpoint, the fresh claim reads again which one is
+        # newest: one that was stored is met again and waited for; one that had a single
+        # copy, and lost it with its store, was never acknowledged and is forgotten.
         return self.start()
 
     def _begin(

@@ -211,7 +211,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswered:
-    """Store to unit. `missing` names files that must travel again."""
+    """Store to unit. `missing` names files that must travel again.
+
+    `lives` counts the folders that this store and its peers have lost, as far as it
+    knows: an answer given before a loss says nothing about what is there now.
+    """
 
     store: str
     unit: UnitId
@@ -220,6 +224,7 @@ class StoreAnswered:
     stage: Stage
     verdict: Verdict
     missing: tuple[str, ...] = ()
+    lives: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

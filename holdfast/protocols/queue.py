@@ -79,6 +79,7 @@ class OutputQueue:
 
     def _keep(self, number: Frame, frame: OutputFrame) -> None:
         total = self._total[frame.port]
+        invariant(number - 1 in total, f"queue of port {frame.port} has a hole before {number}")
         self._frames[frame.port][number] = frame
         total[number] = total[number - 1] + frame.size
 

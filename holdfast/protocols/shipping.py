@@ -9,6 +9,9 @@ comes back gets the whole request again. What is stored twice is stored once: st
 know a manifest by its key. Only files that the last acknowledged manifest of that
 store did not name travel at first; the store, not this machine, decides what is there.
 
+A store may lose its folder after it answered. Peers that answer later name its new
+life, and then its former answer no longer counts and it is sent the checkpoint again.
+
 An answer that refuses our epoch means another instance runs the unit: `Superseded`.
 
 Pure: no clock, randomness, thread, file or socket.
@@ -64,7 +67,8 @@ class Shipping:
         self._needed = needed
         self._known: dict[str, frozenset[str]] = {store: frozenset() for store in stores}
         self._waiting: deque[tuple[Manifest, Stage]] = deque()
-        self._done: set[str] = set()
+        self._done: dict[str, int] = {}
+        self._lives: dict[str, int] = {}
         self._last: Manifest | None = None
 
     @property
@@ -89,9 +93,16 @@ class Shipping:
         self._known[answer.store] = frozenset(manifest.files)
         if not self._waiting or not _fits(answer.stage, stage):
             return []
-        self._done.add(answer.store)
+        lives = dict(answer.lives)
+        self._done[answer.store] = lives.get(answer.store, 0)
+        for store, life in lives.items():
+            self._lives[store] = max(self._lives.get(store, 0), life)
+        gone = [s for s, life in self._done.items() if life < self._lives.get(s, 0)]
+        for store in gone:
+            del self._done[store]
+            self._known[store] = frozenset()
         if len(self._done) < self._needed:
-            return []
+            return [self._send(store, manifest, stage) for store in gone]
         self._waiting.popleft()
         self._done.clear()
         if stage is not Stage.PREPARE:

@@ -12,8 +12,10 @@ works on one request of a unit at a time, claims included, so a claim sees every
 manifest that was acknowledged before it, and after it the register refuses lower
 epochs. Old files go only after the new manifest is synced.
 
-A store that lost its folder (`joined=False`) grants and stores nothing until it has
-learnt from `copies - needed + 1` other stores what it must not forget.
+A store that lost its folder grants and stores nothing until it has learnt from
+`copies - needed + 1` other stores what it must not forget. They note its new life and
+name it in every answer from then on, so a unit does not count an answer that the store
+gave in its former life together with one that a peer gives afterwards.
 
 Pure: no clock, randomness, thread, file or socket.
 Driven by `hosts` (a folder or an fsspec URL) and by `simulation.stores`.
@@ -45,8 +47,10 @@ __all__ = [
     "DeleteFiles",
     "FilesVerified",
     "KeepKnowledge",
+    "KeepLife",
     "Kept",
     "ManifestSynced",
+    "PeerJoins",
     "PeerKnowledge",
     "RegisterSynced",
     "Reply",
@@ -84,6 +88,14 @@ class RegisterSynced:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerJoins:
+    """Another store lost its folder and asks what it must not forget."""
+
+    peer: str
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
 class PeerKnowledge:
     """What another store of the same unit holds; only a store that lost all asks."""
 
@@ -94,7 +106,12 @@ class PeerKnowledge:
 
 
 StoreEvent: TypeAlias = (
-    RequestReceived | FilesVerified | ManifestSynced | RegisterSynced | PeerKnowledge
+    RequestReceived
+    | FilesVerified
+    | ManifestSynced
+    | RegisterSynced
+    | PeerJoins
+    | PeerKnowledge
 )
 
 
@@ -137,6 +154,14 @@ class KeepKnowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepLife:
+    """Write and sync before anything else is handled."""
+
+    store: str
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteFiles:
     """Delete the unit's files that are not among these."""
 
@@ -150,7 +175,14 @@ class Reply:
 
 
 StoreInstruction: TypeAlias = (
-    WriteFiles | VerifyFiles | SyncManifest | SyncRegister | KeepKnowledge | DeleteFiles | Reply
+    WriteFiles
+    | VerifyFiles
+    | SyncManifest
+    | SyncRegister
+    | KeepKnowledge
+    | KeepLife
+    | DeleteFiles
+    | Reply
 )
 
 
@@ -169,9 +201,14 @@ class BackupStore:
     register_type = EpochRegister
 
     def __init__(
-        self, name: str, kept: Iterable[Kept] = (), peers_needed: int = 0
+        self,
+        name: str,
+        kept: Iterable[Kept] = (),
+        peers_needed: int = 0,
+        lives: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.name = name
+        self.lives = {name: 0, **dict(lives)}
         self.registers: dict[UnitId, EpochRegister] = {}
         self.manifests: dict[UnitId, Manifest] = {}
         self.prepared: dict[UnitId, Manifest] = {}
@@ -202,6 +239,9 @@ class BackupStore:
                 return self._finished(unit)
             case RegisterSynced(unit):
                 return self._granted(unit)
+            case PeerJoins(peer, life):
+                self.lives[peer] = max(self.lives.get(peer, 0), life)
+                return [KeepLife(peer, self.lives[peer])]
             case PeerKnowledge(peer, unit, epoch, manifest):
                 return self._learn(peer, unit, epoch, manifest)
             case _:
@@ -311,6 +351,7 @@ class BackupStore:
             request.stage,
             verdict,
             missing,
+            tuple(self.lives.items()),
         )
         return Reply(answer)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.protocols.messages import Manifest
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.stores import SimulatedStore
 from holdfast.simulation.supervision import Host
@@ -105,6 +106,22 @@ class Faults:
         elif chance < 0.02:
             # The claim and the checkpoint race to the stores.
             self.suspect_wrongly(instance.unit)
+
+    def kept(self, store: SimulatedStore, manifest: Manifest) -> None:
+        """The first of several copies is written: its store may lose it at once."""
+        stores = self._schedule.stores.values()
+        if len(stores) == 1 or not self._open() or self._rotten or self._folders_lost:
+            return
+        copies = sum(s.disk.manifests.get(manifest.unit) == manifest for s in stores)
+        if copies == 1 and self._world.rng.random() < 0.05:
+            self._world.after(self._world.between(0.0, 0.5), self._hit_first_copy, store)
+
+    def _hit_first_copy(self, store: SimulatedStore) -> None:
+        if self._open() and store.up and not self._rotten and not self._folders_lost:
+            self._count("first_copies_lost")
+            self._folders_lost += 1
+            store.lose_folder()
+            self._world.after(self._world.between(0.0, 0.3), self._store_back, store)
 
     def _hit_shipping(self, instance: Instance, store: str) -> None:
         if not self._open() or instance.shipping.travelling is None:

@@ -103,7 +103,7 @@ class Schedule:
         self.stores = {
             name: SimulatedStore(
                 world, name, self.graph.inner, copies - self.needed + 1,
-                self.parts.store, self._store_answers,
+                self.parts.store, self._store_answers, self._store_kept,
             )
             for name in self.store_names
         }
@@ -260,6 +260,9 @@ class Schedule:
             run = self.supervision.by_claimant.get(answer.claimant)
             if run is not None:
                 self.world.after(delay, run.claim_answered, answer)
+
+    def _store_kept(self, store: SimulatedStore, manifest: Manifest) -> None:
+        self.faults.kept(store, manifest)
 
     # ---- what others want to know ------------------------------------------------------
 

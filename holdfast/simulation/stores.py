@@ -17,8 +17,10 @@ from holdfast.protocols.storing import (
     DeleteFiles,
     FilesVerified,
     KeepKnowledge,
+    KeepLife,
     Kept,
     ManifestSynced,
+    PeerJoins,
     PeerKnowledge,
     RegisterSynced,
     Reply,
@@ -43,6 +45,7 @@ class Disk:
     registers: dict[str, int] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
     rotten: set[str] = field(default_factory=set)
+    lives: dict[str, int] = field(default_factory=dict)
 
 
 class SimulatedStore:
@@ -56,6 +59,7 @@ class SimulatedStore:
         peers_needed: int,
         machine: type[BackupStore],
         answer: Callable[[object], None],
+        kept: Callable[[SimulatedStore, Manifest], None],
     ) -> None:
         self.world = world
         self.name = name
@@ -64,10 +68,12 @@ class SimulatedStore:
         self.up = True
         self.joined_before = True
         self.life = 0
+        self.folder = 0
         self.promised: dict[str, int] = {}
         self._peers_needed = peers_needed
         self._machine_type = machine
         self._answer = answer
+        self._kept = kept
         self.machine = machine(name)
         self._unsynced: dict[str, Manifest] = {}
 
@@ -105,6 +111,8 @@ class SimulatedStore:
                     if known is not None:
                         self.disk.manifests[unit] = known
                     world.touched.add(unit)
+                case KeepLife(store, life):
+                    self.disk.lives[store] = life
                 case DeleteFiles(unit, keep):
                     gone = {
                         f for f in self.disk.files if f.startswith(unit + "/") and f not in keep
@@ -143,6 +151,7 @@ class SimulatedStore:
         self.disk.manifests[unit] = manifest
         self.world.note(unit, f"store {self.name} keeps {manifest.frame} of {manifest.epoch}")
         self.world.touched.add(unit)
+        self._kept(self, manifest)
 
     def _promise(self, life: int, unit: str, epoch: int) -> None:
         if life != self.life or not self.up:
@@ -170,7 +179,8 @@ class SimulatedStore:
     def lose_folder(self) -> None:
         self.up = False
         self.life += 1
-        self.disk = Disk()
+        self.folder += 1
+        self.disk = Disk(lives={self.name: self.folder})
         self._unsynced.clear()
         self.promised.clear()
         self.joined_before = False
@@ -190,16 +200,21 @@ class SimulatedStore:
             for unit in self.units
         ]
         needed = 0 if self.joined_before else self._peers_needed
-        self.machine = self._machine_type(self.name, kept, needed)
+        lives = self.disk.lives.items()
+        self.machine = self._machine_type(self.name, kept, needed, lives)
 
     def learn_from(self, peer: SimulatedStore) -> None:
         """Ask a peer that is up and has joined; its answer is what is on its disk."""
+        peer.hear_of(self.name, self.folder)
         for unit in self.units:
             manifest = peer.machine.manifests.get(unit)
             register = peer.machine.registers.get(unit)
             epoch = 0 if register is None else register.current
             self._handle(PeerKnowledge(peer.name, unit, epoch, manifest))
         self.joined_before = all(self.machine.joined(unit) for unit in self.units)
+
+    def hear_of(self, peer: str, life: int) -> None:
+        self._handle(PeerJoins(peer, life))
 
     def reads_well(self, manifest: Manifest) -> bool:
         """Whether a fetch of this checkpoint finds it here and every file whole."""

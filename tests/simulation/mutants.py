@@ -6,7 +6,7 @@ is not told. `test_mutants` demands that each is found within 1,000 seeds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.protocols.activation import Activation
 from holdfast.protocols.dialogue import SendExtension, StoreCheckpoint
@@ -321,8 +321,8 @@ class DeletesFirst(BackupStore):
 class ForgetsItsRegister(BackupStore):
     """Answers a claim before the register is on disk."""
 
-    def __init__(self, name, kept=(), peers_needed=0):
-        super().__init__(name, kept, peers_needed)
+    def __init__(self, *args):
+        super().__init__(*args)
         for unit, register in self.registers.items():
             if unit not in self.manifests:
                 register.current = 1
@@ -339,6 +339,13 @@ class JoinsAtOnce(BackupStore):
 
     def joined(self, unit):
         return True
+
+
+class ForgetsLives(Shipping):
+    """Counts an answer that a store gave before it lost its folder."""
+
+    def answered(self, answer):
+        return super().answered(replace(answer, lives=()))
 
 
 class CountsOneCopy(Shipping):
@@ -430,5 +437,8 @@ MUTANTS = [
     Mutant("delete first", "uncoordinated", "sp1", Parts(store=DeletesFirst)),
     Mutant("register not synced", "ecoc", "sp1", Parts(store=ForgetsItsRegister)),
     Mutant("empty store joins at once", "uncoordinated", "sp1", Parts(store=JoinsAtOnce)),
+    Mutant(
+        "answers of a former life count", "uncoordinated", "sp1", Parts(shipping=ForgetsLives)
+    ),
     Mutant("one copy is enough", "uncoordinated", "sp1", Parts(shipping=CountsOneCopy)),
 ]

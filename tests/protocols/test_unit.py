@@ -1,0 +1,195 @@
+"""The whole unit: fence, intake, queue and protection at work together."""
+
+import pytest
+
+from holdfast.protocols.dialogue import (
+    FrameProcessed,
+    InputFrame,
+    MessageArrived,
+    PeerFound,
+    ProcessFrame,
+    Restored,
+    Send,
+    SkipFrames,
+    StepDown,
+)
+from holdfast.protocols.ecoc import Ecoc
+from holdfast.protocols.intake import Arrival, Intake
+from holdfast.protocols.invariants import BrokenInvariant
+from holdfast.protocols.messages import (
+    AckSent,
+    FrameSent,
+    Kind,
+    OfferSent,
+    RefusalSent,
+    ResumeSent,
+    Stamp,
+)
+from holdfast.protocols.none import NoProtection
+from holdfast.protocols.placing import Placing
+from holdfast.protocols.unit import LOST_CHECKSUM, Unit
+from tests.protocols.wirings import LOOP, MIDDLE, SOURCE, SPLIT, sealed
+
+ME = Stamp("join", 0, 1)
+
+
+def unit(wiring=MIDDLE, bytes_max=10_000, restored=Restored()):
+    machine = Unit(wiring, Ecoc(wiring, 100, 1, restored), Stamp(wiring.unit, 0, 1), restored, bytes_max)
+    machine.start()
+    return machine
+
+
+def frame(edge, number, epoch=1, content=7):
+    stamp = Stamp(edge.split(">")[0], 0, epoch)
+    return MessageArrived(FrameSent(stamp, edge, number, Kind.STABLE, content, 10))
+
+
+def sent(said, kind):
+    return [o.message for o in said if isinstance(o, Send) and isinstance(o.message, kind)]
+
+
+def test_a_frame_is_processed_when_every_input_is_here():
+    """Order between edges must not matter, or replays would differ."""
+    join = unit()
+    assert join.handle(frame("b>join", 1)) == []
+    expected = InputFrame(Kind.STABLE, 7, 10)
+    assert join.handle(frame("a>join", 1)) == [ProcessFrame(1, (expected, expected))]
+
+
+def test_a_duplicate_is_dropped():
+    """Reconnects repeat frames."""
+    join = unit()
+    join.handle(frame("a>join", 1))
+    assert join.handle(frame("a>join", 1)) == []
+
+
+def test_a_frame_that_comes_again_with_other_content_stops_the_unit():
+    """Accepted in silence it would split the results for good."""
+    join = unit()
+    join.handle(frame("a>join", 1))
+    with pytest.raises(BrokenInvariant, match="other content"):
+        join.handle(frame("a>join", 1, content=8))
+
+
+def test_a_gap_is_asked_for_once():
+    """Every frame behind it would repeat the whole stream."""
+    join = unit()
+    (resume,) = sent(join.handle(frame("a>join", 3)), ResumeSent)
+    assert resume.after == 0
+    assert join.handle(frame("a>join", 4)) == []
+
+
+def test_a_lower_epoch_has_no_effect_and_is_told():
+    """The old instance woke after its successor was started."""
+    join = unit()
+    join.handle(frame("a>join", 1, epoch=2))
+    said = join.handle(frame("a>join", 2, epoch=1))
+    assert sent(said, RefusalSent) == [RefusalSent(ME, Stamp("a", 0, 1), 2)]
+    assert join.intake.received["a>join"] == 1
+
+
+def test_a_refused_unit_steps_down_and_stays_silent():
+    """Whatever it does next could only confuse."""
+    join = unit()
+    refusal = MessageArrived(RefusalSent(Stamp("avg", 0, 1), ME, 2))
+    assert join.handle(refusal) == [StepDown(2)]
+    assert join.handle(frame("a>join", 1)) == []
+
+
+def test_a_consumer_gets_everything_behind_the_point_it_names():
+    """It restarted from its checkpoint."""
+    split = unit(SPLIT)
+    for number in (1, 2, 3):
+        split.handle(frame("a>split", number))
+        split.handle(FrameProcessed(number, (sealed(),), 10))
+    resume = ResumeSent(Stamp("left", 0, 2), "split>left", 1, 1, 0)
+    numbers = [m.frame for m in sent(split.handle(MessageArrived(resume)), FrameSent)]
+    assert numbers == [2, 3]
+
+
+def test_a_repeated_resume_does_not_move_the_producer_back():
+    """It may name a point that has been trimmed since."""
+    split = unit(SPLIT)
+    split.handle(frame("a>split", 1))
+    split.handle(FrameProcessed(1, (sealed(),), 10))
+    resume = MessageArrived(ResumeSent(Stamp("left", 0, 1), "split>left", 1, 0, 0))
+    split.handle(resume)
+    for consumer in ("left", "right"):
+        split.handle(MessageArrived(AckSent(Stamp(consumer, 0, 1), f"split>{consumer}", 1, {})))
+    assert split.handle(resume) == []
+
+
+def test_asking_for_a_trimmed_frame_stops_the_unit():
+    """An ack was not true: somebody lost data."""
+    split = unit(SPLIT)
+    split.handle(frame("a>split", 1))
+    split.handle(FrameProcessed(1, (sealed(),), 10))
+    for consumer in ("left", "right"):
+        split.handle(MessageArrived(AckSent(Stamp(consumer, 0, 1), f"split>{consumer}", 1, {})))
+    with pytest.raises(BrokenInvariant, match="needs frame 1 again"):
+        split.handle(MessageArrived(ResumeSent(Stamp("left", 0, 2), "split>left", 1, 0, 0)))
+
+
+def test_a_full_queue_holds_the_unit_and_an_ack_frees_it():
+    """No frame waits for a backup until a queue is at its bound."""
+    sensor = unit(SOURCE, bytes_max=10)
+    sensor.handle(frame("log>sensor", 1))
+    sensor.handle(frame("log>sensor", 2))
+    said = sensor.handle(FrameProcessed(1, (sealed(10),), 10))
+    assert not [o for o in said if isinstance(o, ProcessFrame)]
+    ack = MessageArrived(AckSent(Stamp("join", 0, 1), "sensor>join", 1, {}))
+    assert [o.frame for o in sensor.handle(ack) if isinstance(o, ProcessFrame)] == [2]
+
+
+def test_a_unit_restarted_with_a_half_full_queue_asks_at_once():
+    """The asking died with the instance before, and no new frame would come to repeat it."""
+    restored = Restored(2, 0, (("sensor>join", 0),), ((1, sealed(10)), (2, sealed(10))))
+    machine = Unit(SOURCE, Ecoc(SOURCE, 100, 2, restored), Stamp("sensor", 0, 2), restored, 20)
+    assert [o for o in machine.start() if type(o).__name__ == "PinFrame"]
+
+
+def test_a_healed_edge_sends_nothing_until_the_consumer_says_where_it_stands():
+    """What was in flight is lost; going on would only make gaps."""
+    split = unit(SPLIT)
+    split.handle(MessageArrived(ResumeSent(Stamp("left", 0, 1), "split>left", 1, 0, 0)))
+    assert sent(split.handle(PeerFound("split>left")), OfferSent)
+    split.handle(frame("a>split", 1))
+    assert not sent(split.handle(FrameProcessed(1, (sealed(),), 10)), FrameSent)
+
+
+def test_feedback_delivers_an_earlier_frame_and_nothing_before_its_first():
+    """Frame n of a loop needs n - 1 of itself; n would be a deadlock."""
+    intake = Intake(LOOP.inputs, 0)
+    assert intake.accept("log>sensor", 1, InputFrame(Kind.STABLE, 1, 1)) is Arrival.NEW
+    assert intake.ready(1)
+    assert intake.take(1)[1] is None
+    intake.accept("log>sensor", 2, InputFrame(Kind.STABLE, 2, 1))
+    assert not intake.ready(2)
+
+
+def test_a_place_lies_behind_all_that_anybody_has_seen():
+    """A number sealed twice with two contents would split the consumers."""
+    placing = Placing(SPLIT, restored=3)
+    placing.offered("a>split", 5)
+    placing.resumed("split>left", 9, 7)
+    assert placing.decide() is None
+    placing.resumed("split>right", None, 0)
+    place = placing.decide()
+    assert (place.frame, place.received["split>left"], place.acked["split>left"]) == (9, 9, 7)
+    assert place.received["split>right"] == 9
+
+
+def test_numbers_that_were_missed_are_sealed_as_lost():
+    """A missing number would stop every consumer for ever."""
+    restored = Restored(placed=False)
+    machine = Unit(SPLIT, NoProtection(SPLIT, 1, 2, restored), Stamp("split", 0, 2), restored, 1000)
+    machine.start()
+    machine.handle(MessageArrived(OfferSent(Stamp("a", 0, 1), "a>split", 5, answer=True)))
+    machine.handle(MessageArrived(ResumeSent(Stamp("left", 0, 1), "split>left", 1, 4, 2)))
+    said = machine.handle(MessageArrived(ResumeSent(Stamp("right", 0, 1), "split>right", 1, 2, 2)))
+    assert SkipFrames(0, 4) in said
+    lost = sent(said, FrameSent)
+    assert [(m.edge, m.frame, m.kind, m.checksum) for m in lost] == [
+        ("split>right", 3, Kind.LOST, LOST_CHECKSUM),
+        ("split>right", 4, Kind.LOST, LOST_CHECKSUM),
+    ]
