@@ -117,9 +117,9 @@ class UnitNeverAsks(Unit):
 class NoReplay(Unit):
     """Goes on where it stopped sending, whatever the consumer says."""
 
-    def _replay(self, edge, after, acked):
+    def _replay(self, edge, after, acked, lossy=False):
         sent = self._sent[edge]
-        return super()._replay(edge, max(after, sent or after), acked)
+        return super()._replay(edge, max(after, sent or after), acked, lossy)
 
 
 class SkipsGaps(Intake):
