@@ -81,6 +81,7 @@ class Unit:
     """State changes only through `start` and `handle`."""
 
     fence_type = Fence
+    placing_type = Placing
     intake_type = Intake
     queue_type = OutputQueue
 
@@ -107,7 +108,7 @@ class Unit:
         self._contacts: dict[EdgeId, tuple[int, int]] = {}
         self._asked = 0
         self._bytes_max = bytes_max
-        self._placing = None if restored.placed else Placing(wiring, restored.frame)
+        self._placing = None if restored.placed else self.placing_type(wiring, restored.frame)
         self._working: Frame | None = None
         self._input_bytes: tuple[int, ...] = ()
         self.stepped_down = False

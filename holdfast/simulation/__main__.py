@@ -16,6 +16,8 @@ from holdfast.simulation.graphs import GRAPHS
 from holdfast.simulation.protections import PROTECTIONS
 from holdfast.simulation.run import Report, simulate
 
+__all__ = ["main"]
+
 # Below this many seeds a probe of one in a hundred says nothing.
 _SEEDS_FOR_PROBES = 1_000
 

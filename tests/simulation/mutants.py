@@ -23,6 +23,7 @@ from holdfast.protocols.messages import (
     RequestSent,
     ResumeSent,
 )
+from holdfast.protocols.placing import Placing
 from holdfast.protocols.queue import OutputQueue
 from holdfast.protocols.shipping import Shipping
 from holdfast.protocols.storing import (
@@ -33,6 +34,7 @@ from holdfast.protocols.storing import (
     VerifyFiles,
     WriteFiles,
 )
+from holdfast.protocols.synchronised import Synchronised
 from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.unit import Unit
 from holdfast.simulation.schedule import Parts
@@ -353,7 +355,83 @@ class CountsOneCopy(Shipping):
         super().__init__(stamp, stores, 1)
 
 
+# ---- two phases, places, and what a restart says -------------------------------------------
+
+
+class CommitsWithoutAcks(Synchronised):
+    def _edge_covers(self, pending, edge):
+        return True
+
+
+class AcksWhenPrepared(Synchronised):
+    def _prepared(self, serial):
+        stored, self._stored = self._stored, self._pending[0].frame
+        acks = [self._ack(e.edge) for e in self._wiring.inputs]
+        self._stored = stored
+        return super()._prepared(serial) + acks
+
+
+class ResumesWithProcessed(Unit):
+    """Says on contact that it needs nothing of what it has processed."""
+
+    def _resume(self, edge):
+        said = super()._resume(edge)
+        acked = max(self.processed - self.wiring.delays[edge], 0)
+        return replace(said, message=replace(said.message, acked=acked))
+
+
+class IgnoresConsumers(Placing):
+    """Takes a place by its inputs alone."""
+
+    def decide(self):
+        place = super().decide()
+        if place is None:
+            return None
+        gone = [self._gone[e.edge] + e.delay for e in self._wiring.inputs if e.edge in self._gone]
+        return replace(place, frame=max([self._restored, *gone]))
+
+
+class UnitIgnoresConsumers(Unit):
+    placing_type = IgnoresConsumers
+
+
+class WaitsForNothing(Extended):
+    """An extension by cost does not wait, and holds only what was asked for."""
+
+    def _extend(self, event):
+        if not event.whole:
+            self._after = {**getattr(self, "_after", {}), (event.serial, event.edge): event.after}
+        return super()._extend(replace(event, whole=True))
+
+    def _queues(self, pending):
+        after = getattr(self, "_after", {})
+        return tuple(
+            (edge, max(acked, min(after.get((pending.serial, edge), 0), pending.frame)))
+            for edge, acked in super()._queues(pending)
+        )
+
+
 MUTANTS = [
+    Mutant(
+        "commit without acks",
+        "synchronised",
+        "sp1",
+        Parts(protections={"synchronised": CommitsWithoutAcks}),
+    ),
+    Mutant(
+        "ack when prepared",
+        "synchronised",
+        "sp1",
+        Parts(protections={"synchronised": AcksWhenPrepared}),
+    ),
+    Mutant("ack of what was processed", "ecoc", "sp1", Parts(unit=ResumesWithProcessed)),
+    Mutant("a place regardless of consumers", "none", "sp2", Parts(unit=UnitIgnoresConsumers)),
+    Mutant(
+        "extension at a join without waiting",
+        "extended",
+        "sp2",
+        Parts(protections={"extended": WaitsForNothing}),
+    ),
     Mutant("ack before stored", "ecoc", "sp2", Parts(protections={"ecoc": AckBeforeStored})),
     Mutant(
         "ack before stored (uncoordinated)",
