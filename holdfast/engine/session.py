@@ -114,11 +114,23 @@ def adopt_session(spark: SparkSession) -> list[str]:
     _refuse_remote(spark)
     if is_ours(spark):
         return []
-    return settings.remarks(
+    said = settings.remarks(
         lambda key: spark.conf.get(key, None),
         spark.sparkContext.master,
         spark.conf.isModifiable,
     )
+    python = shutil.which(spark.sparkContext.pythonExec) or spark.sparkContext.pythonExec
+    if not _same_environment(python):
+        said.append(
+            f"unsafe: Spark's workers run {python}, not this Python: "
+            "set PYSPARK_PYTHON=sys.executable before the session is made"
+        )
+    return said
+
+
+def _same_environment(python: str) -> bool:
+    """Two names of one interpreter in one environment; a virtual one's link leads out of it."""
+    return os.path.realpath(os.path.dirname(python)) == os.path.realpath(os.path.dirname(sys.executable))
 
 
 def tuned_session(spark: SparkSession) -> SparkSession:
