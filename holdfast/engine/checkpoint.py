@@ -9,6 +9,7 @@ the commit log (with format 1 it is silently wrong: measured).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ def frames_of_batches(spark_checkpoint_dir: Path) -> dict[int, int]:
     found = {}
     for commit in _entries(spark_checkpoint_dir / "commits"):
         offset = spark_checkpoint_dir / "offsets" / str(commit)
-        if offset.exists():
+        with contextlib.suppress(FileNotFoundError):  # an orphan still tidies: old entries may go as we read
             found[commit] = json.loads(offset.read_text().splitlines()[-1])["n"]
     return found
 
@@ -33,7 +34,8 @@ def frames_of_batches(spark_checkpoint_dir: Path) -> dict[int, int]:
 def fork_checkpoint(root: Path, epoch: int, committed: int, begun: int = 0) -> int:
     """Make root/epoch from the newest whole checkpoint; returns the frame it stands at.
 
-    Entries above `committed` are left out: they belong to frames our journal does not know.
+    Entries above `committed` are left out: they belong to frames our journal does not know. So
+    are those up to `begun`, the frame after which the unit began with empty state.
     """
     root.mkdir(parents=True, exist_ok=True)
     old = _newest_ready(root, epoch)
@@ -42,7 +44,7 @@ def fork_checkpoint(root: Path, epoch: int, committed: int, begun: int = 0) -> i
     at, last = begun, -1
     if old is not None:
         for batch, frame in sorted(frames_of_batches(old).items()):
-            if frame <= committed:
+            if begun < frame <= committed:
                 at, last = frame, batch
     if committed - at > 1:
         raise StateRefused(
@@ -80,7 +82,8 @@ def _link_tree(old: Path, new: Path, last: int) -> None:
         for batch in _entries(old / log):
             if batch <= last:
                 # Copied, not linked: a log entry may be edited or deleted by hand.
-                shutil.copyfile(old / log / str(batch), new / log / str(batch))
+                with contextlib.suppress(FileNotFoundError):
+                    shutil.copyfile(old / log / str(batch), new / log / str(batch))
     for folder, _, files in os.walk(old / "state"):
         target = new / Path(folder).relative_to(old)
         target.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,8 @@ class ControlServer(threading.Thread):
     def __init__(self, note: Path, answer: Callable[[dict], dict]) -> None:
         super().__init__(name="control", daemon=True)
         self._note, self._answer = note, answer
-        self._folder = Path(tempfile.mkdtemp(prefix="holdfast-"))
+        # Named like the session's sockets: should this process be killed, the next one sweeps it away.
+        self._folder = Path(tempfile.mkdtemp(prefix=f"holdfast-{os.getpid()}-"))
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = self._folder / "control"
         self._socket.bind(str(path))

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from holdfast.errors import StateRefused, UsageError
 from holdfast.graph.fingerprint import fingerprint
 from holdfast.graph.model import Graph
-from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
 
-__all__ = ["Changes", "compare", "describe"]
+__all__ = ["Changes", "begins", "compare", "describe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,10 @@ class Changes:
     changed: tuple[str, ...] = ()  # other code, no state
     kept: tuple[str, ...] = ()  # other code, old state: the user said so
     fresh: tuple[str, ...] = ()  # begins with empty state: the user said so
+
+    @property
+    def names(self) -> set[str]:
+        return {*self.new, *self.changed, *self.kept, *self.fresh}
 
     def sentences(self) -> list[str]:
         said = []
@@ -41,7 +44,7 @@ class Changes:
         return said
 
 
-def describe(graph: Graph, units: Sequence[Unit], schemas: dict[str, Schema], t0_us: int | None) -> dict:
+def describe(graph: Graph, units: Sequence[Unit], t0_us: int | None) -> dict:
     import pandas
     import pyarrow
     import pyspark
@@ -56,7 +59,7 @@ def describe(graph: Graph, units: Sequence[Unit], schemas: dict[str, Schema], t0
         "operators": {each.name: fingerprint(each) for each in graph.operators},
         "stateful": [each.name for each in graph.operators if each.is_stateful],
         "units": {unit.name: list(unit.operators) for unit in units},
-        "schemas": {stream: schema.ddl for stream, schema in schemas.items()},
+        "streams": {stream: unit.name for unit in units for stream in unit.outputs},
         "runtime": {
             "machine": platform.machine(),
             "python": platform.python_version(),
@@ -106,26 +109,51 @@ def compare(old: dict | None, new: dict, *, fresh: Sequence[str], keep: Sequence
             kept.append(name)
         else:
             undecided.append(name)
-    moved = [
-        unit
-        for unit, operators in old["units"].items()
-        if unit in new["units"]
-        and new["units"][unit] != operators
-        and any(each in new["stateful"] for each in operators)
-        and not set(new["units"][unit]) & {*fresh}
-    ]
+    moved = [name for name in new["stateful"] if name not in fresh and _unit_of(old, name) not in (None, _unit_of(new, name))]
     if undecided or moved:
         name = (undecided or moved)[0]
         why = "its code or its declaration differs from the run that made its state"
+        do = f"--keep {name} if the old state fits the new code, or --fresh {name} to begin with empty state"
         if not undecided:
             why = "it shares its unit with other operators than before, and state belongs to a unit"
+            do = f"undo that change, or --fresh {name} to begin with empty state"
         raise StateRefused(
             "HF-R002",
             "StateUndecided",
             f"operator {name!r} has changed and has state.",
             why=why,
             effect="nothing was started; state, queues and sinks are untouched",
-            do=f"--keep {name} if the old state fits the new code, or --fresh {name} to begin with empty state",
+            do=do,
         )
     added = tuple(name for name in new["operators"] if name not in old["operators"])
     return Changes(added, tuple(changed), tuple(kept), tuple(fresh))
+
+
+def begins(old: dict | None, units: Sequence[Unit], done: dict[str, int], fresh: set[str]) -> dict[str, int]:
+    """The frame after which each unit begins with empty state; what it did up to there stays.
+
+    `done` is the last frame of each unit of the old deployment. A unit that was here goes
+    on; with a `fresh` operator it goes on at its own next frame, so that no consumer
+    misses one. A new unit begins where its consumers stand, or where all stand.
+    """
+    if old is None:
+        return {unit.name: 0 for unit in units}
+    found: dict[str, int] = {}
+    at = dict(done)
+    for unit in reversed(units):  # consumers first
+        if unit.name in old["start"]:
+            found[unit.name] = done[unit.name] if fresh & {*unit.operators} else old["start"][unit.name]
+            continue
+        # A stream it takes over goes on where its old unit stopped; a consumer must find its next frame.
+        bounds = [done[maker] for stream, maker in old.get("streams", {}).items() if stream in unit.outputs]
+        bounds += [
+            at[other.name]
+            for other in units
+            if other.name in at and any(port.stream in unit.outputs for port in other.inputs)
+        ]
+        found[unit.name] = at[unit.name] = min(bounds, default=max(done.values(), default=0))
+    return found
+
+
+def _unit_of(deployment: dict, operator: str) -> tuple[str, list[str]] | None:
+    return next(((unit, own) for unit, own in deployment["units"].items() if operator in own), None)

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import deployment as deployed
 from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.checkpoint import drop_older
 from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer
 from holdfast.engine.failure import explain
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.intake import Intake
 from holdfast.engine.outlet import Outlet
+from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot
 from holdfast.engine.types import infer
 from holdfast.engine.unit import UnitQuery
@@ -161,29 +161,31 @@ class Run:
     ) -> None:
         epoch = self.folder.acquire(self.graph.name)
         self._tell()
+        units = [unit for unit in cut(self.graph) if unit.outputs]  # what nobody reads is not run
+        old = self.folder.deployment()
+        new = deployed.describe(self.graph, units, (old or {}).get("t0_us"))
+        self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
         self._session(spark)
         schemas, findings, sensitive = infer(self.graph, self._spark)
         self.findings += findings
         if any(not finding.warning for finding in findings):
             raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
-        units = [unit for unit in cut(self.graph) if unit.outputs]  # what nobody reads is not run
-        old = self.folder.deployment()
-        new = deployed.describe(self.graph, units, schemas, (old or {}).get("t0_us"))
-        self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
-        self._fresh_units(units, old, {*fresh, *self.changes.new})
+        new["schemas"] = {stream: schema.ddl for stream, schema in schemas.items()}
+        self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=_user(), at=_now())
-        self._board.closing_frames = _closing_frames(self.graph, units)
+        self._board.closing_frames = closing_frames(self.graph, units)
         self._board.until = self._until
         self._board.on_forget(_delete_file)
         for unit in units:
-            self._add_unit(unit, units, schemas, epoch, sensitive)
+            self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
         self._restore_streams(units)
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
-        self._open_sinks(schemas, epoch)
+        new["sinks"] = self._open_sinks(schemas, epoch, (old or {}).get("sinks", {}))
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
         new["start"] = {name: unit.begun for name, unit in self._units.items()}
+        new["settled"] = {name: unit.settled for name, unit in self._units.items()}
         self.folder.deploy(new)
         for unit in self._units.values():
             unit.start(self._spark)
@@ -209,25 +211,20 @@ class Run:
             self.notes += adopt_session(spark)
             self._spark = tuned_session(spark)
 
-    def _fresh_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
-        """Units that begin anew here start where the others stand, with nothing of their own."""
-        self._begin: dict[str, int] = {}
-        known = dict((old or {}).get("start", {}))
-        at = {}
+    def _begin_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
+        """Decide where state begins. It is in force once the deployment is written, and not before."""
+        known = (old or {}).get("start", {})
+        done = {}
+        for name, start in known.items():
+            last = UnitQuery.last_commit(self.folder.unit(name))
+            done[name] = max(last or 0, start)
+        self._begin = deployed.begins(old, units, done, fresh)
         for unit in units:
-            last = UnitQuery.last_commit(self.folder.unit(unit.name)) if old else None
-            at[unit.name] = max(last or 0, known.get(unit.name, 0))
-        now = max(at.values(), default=0)
-        for unit in units:
-            begins = old is not None and (unit.name not in known or set(unit.operators) & fresh)
-            if begins:
+            if unit.name not in known:  # what a unit of that name once left here belongs to nobody
                 shutil.rmtree(self.folder.unit(unit.name), ignore_errors=True)
-                for stream in unit.outputs:
-                    shutil.rmtree(self.folder.stream(stream), ignore_errors=True)
-            self._begin[unit.name] = now if begins else known.get(unit.name, 0)
 
     def _add_unit(
-        self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: set[str]
+        self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: set[str], settled: dict[str, int]
     ) -> None:
         query = UnitQuery(
             unit=unit,
@@ -243,15 +240,15 @@ class Run:
             begun=self._begin[unit.name],
             delays=self._delays,
             frames_at_once=self._frames_at_once,
+            settled=settled.get(unit.name, 0),
+            is_changed=bool(self.changes.names & {*unit.operators}),
         )
         done = query.recover()
         inputs = tuple(UnitInputState(port.stream, port.feedback_frames) for port in unit.inputs)
         self._board.units[unit.name] = UnitState(
-            unit.name, inputs, unit.outputs, depth=_late_stages(self.graph, units, unit), permitted=done, processed=done
+            unit.name, inputs, unit.outputs, depth=late_stages(self.graph, units, unit), permitted=done, processed=done
         )
         self._units[unit.name] = query
-        if not query.uses_spark_state:
-            drop_older(self.folder.unit(unit.name) / "spark", epoch)
 
     def _restore_streams(self, units: Sequence[Unit]) -> None:
         for source in self.graph.sources:
@@ -260,13 +257,15 @@ class Run:
             query = self._units[unit.name]
             for stream in unit.outputs:
                 queue = StreamQueue(stream, self.graph.queue_bytes, False, sealed=query.committed)
-                for n, _, path in list_frames(self.folder.stream(stream)):
-                    if n <= query.committed:
+                for n, _, path in reversed(list_frames(self.folder.stream(stream))):
+                    if n == query.committed - len(queue.frames):
                         record, _ = read_frame(path)
                         queue.frames[n] = Sealed(
                             n, record.boundary_us, record.rows, record.bytes, record.checksum,
                             record.epoch, record.kind, str(path),
                         )  # fmt: skip
+                    elif n < query.committed:  # below a gap: needed by nobody, its deletion came to nothing
+                        path.unlink(missing_ok=True)
                 self._board.streams[stream] = queue
         for unit in units:
             for port in unit.inputs:
@@ -307,18 +306,23 @@ class Run:
         for intake in self._intakes:
             intake.set_clock(clock)
 
-    def _open_sinks(self, schemas: dict, epoch: int) -> None:
+    def _open_sinks(self, schemas: dict, epoch: int, known: dict[str, int]) -> dict[str, int]:
+        """Find where each sink stands; returns the frame after which each began."""
+        begun = {}
         for sink in self.graph.sinks:
             outlet = Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch)
             self._outlets.append(outlet)
             queue = self._board.streams[sink.stream]
             # What the ledger has is not needed again; what is no longer in the queue was written before.
-            first = min(queue.frames, default=queue.sealed + 1)
-            if sink.writer.idempotent and outlet.last() < first - 1:
-                raise _sink_behind(sink, outlet.last(), first)
-            written = min(max(outlet.last(), first - 1), queue.sealed)
+            first, last = min(queue.frames, default=queue.sealed + 1), outlet.last()
+            is_new = sink.name not in known and not last
+            begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
+            if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
+                raise _sink_behind(sink, last, first)
+            written = min(max(last, first - 1), queue.sealed)
             self._board.sinks[sink.name] = (sink.stream, written)
             queue.acked[f"sink {sink.name}"] = written
+        return begun
 
     # ---- running ----
 
@@ -579,24 +583,3 @@ def _user() -> str:
 def _delete_file(stream: str, sealed: Sealed) -> None:
     if sealed.file:
         Path(sealed.file).unlink(missing_ok=True)
-
-
-def _has_late_stage(graph: Graph, unit: Unit) -> bool:
-    """Spark's own event-time operators answer one frame later."""
-    return isinstance(graph.time, str) and any(graph.operator(name).kind == "stream" for name in unit.operators)
-
-
-def _late_stages(graph: Graph, units: Sequence[Unit], unit: Unit) -> int:
-    """Stages upstream of the unit that answer a frame late, on the longest way."""
-    makers = {stream: other for other in units for stream in other.outputs}
-    depths = [
-        _late_stages(graph, units, maker) + _has_late_stage(graph, maker)
-        for port in unit.inputs
-        if not port.feedback_frames and (maker := makers.get(port.stream)) is not None
-    ]
-    return max(depths, default=0)
-
-
-def _closing_frames(graph: Graph, units: Sequence[Unit]) -> int:
-    """The end frame, and one more for every late stage on the longest way to it."""
-    return 1 + max((_late_stages(graph, units, unit) + _has_late_stage(graph, unit) for unit in units), default=0)

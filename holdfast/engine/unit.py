@@ -23,16 +23,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.board import Board, Permit, Sealed
-from holdfast.engine.checkpoint import fork_checkpoint
+from holdfast.engine.checkpoint import drop_older, fork_checkpoint
 from holdfast.engine.config import Config
 from holdfast.engine.keyed import NotesFolder
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
 from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY
+from holdfast.errors import FrameDiffers
 from holdfast.faults.points import armed, reach
 from holdfast.frames.content import canonical, checksum
-from holdfast.frames.files import frame_name, publish, write_frame
+from holdfast.frames.files import frame_name, list_frames, publish, read_record, write_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.model import Graph
 from holdfast.graph.schemas import Schema
@@ -75,11 +76,14 @@ class UnitQuery:
         begun: int,
         delays: DelayWatch,
         frames_at_once: int,
+        settled: int,
+        is_changed: bool,
     ) -> None:
         self.unit, self._graph, self._schemas = unit, graph, schemas
         self._folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
+        self._is_changed, self.settled = is_changed, settled
         self.error: BaseException | None = None
         self._frames_wanted, self.frames_at_once = frames_at_once, 1
         self.late_rows = 0
@@ -105,7 +109,8 @@ class UnitQuery:
 
     def recover(self) -> int:
         """Read the journal: the last frame that is wholly done."""
-        tail = self._commits.tail(_RECORDS_KEPT)
+        # Records up to where it begins tell of state that is no longer its own.
+        tail = [record for record in self._commits.tail(_RECORDS_KEPT) if record["n"] > self.begun]
         for record in tail:
             self._remember(record["n"], record["state"])
         if tail:
@@ -113,13 +118,20 @@ class UnitQuery:
             self._state = {name: tail[-1]["state"].get(name, {}) for name in self._stateful}
         self.committed = max(self.committed, self.begun)
         self._at = self.committed
+        if self._is_changed:
+            # Sealed by the code before: it stays, whatever the new code makes of the same inputs.
+            sealed = [n for folder in self._streams.values() for n, _, _ in list_frames(folder)]
+            self.settled = max(sealed, default=self.settled)
+        return self.committed
+
+    def _clear_strays(self) -> None:
+        """What attempts left that never became state, and state that is no longer ours."""
+        keep = set().union(*(files for _, files in self._recent))
         for name in self._stateful:
             self._notes[name].clear()
-            keep = set().union(*(files for _, files in self._recent)) if self._recent else set()
             for stray in self._runs_folder(name).glob("*"):
                 if stray.name not in keep:
                     stray.unlink(missing_ok=True)
-        return self.committed
 
     @staticmethod
     def last_commit(folder: Path) -> int | None:
@@ -135,11 +147,14 @@ class UnitQuery:
         from holdfast.engine.ticks import FrameTicks
 
         self._spark = spark
+        self._clear_strays()
         spark.dataSource.register(FrameTicks)
         checkpoint_root = self._folder / "spark"
         spark_checkpoint_dir = checkpoint_root / str(self._epoch)
         if self.uses_spark_state:
             self._at = max(self.begun, fork_checkpoint(checkpoint_root, self._epoch, self.committed, self.begun))
+        else:
+            drop_older(checkpoint_root, self._epoch)
         publish_permits(self._permit_file, [])
         ticks = (
             spark.readStream.format("holdfast-frames")
@@ -322,7 +337,13 @@ class UnitQuery:
                 else self._empty(stream, permit)
             )
             final = self._streams[stream] / frame_name(permit.n, Kind.STABLE)
-            publish(path, final)  # a frame that is there already must have the same content
+            try:
+                publish(path, final)  # a frame that is there already must have the same content
+            except FrameDiffers:
+                if permit.n > self.settled:
+                    raise
+                there = read_record(final)
+                rows, size, total = there.rows, there.bytes, there.checksum
             sealed[stream] = Sealed(
                 permit.n, permit.boundary_us, rows, size, total, self._epoch, Kind.STABLE, str(final)
             )
