@@ -48,6 +48,7 @@ class Checks:
         self._need = {edge.name: 0 for edge in schedule.graph.edges}
         self._heard: dict[tuple[tuple[str, int], str], int] = {}
         self._below_loss: set[str] = set()
+        self._only = list(schedule.stores.values())
         self._quorum = claim_quorum(len(schedule.store_names), schedule.needed)
 
     # ---- after every step --------------------------------------------------------------
@@ -67,21 +68,24 @@ class Checks:
             stored = self.places(unit) if inner else ()
             if runs and inner:
                 self._bounded(unit, instance)
+            least = instance.machine.processed if runs else None
+            held = []
+            for manifest in stored:
+                frame = 0 if manifest is None else manifest.frame
+                if least is None or frame < least:
+                    least = frame
+                if manifest is not None:
+                    held.append((frame, dict(manifest.queues)))
             for edge, delay in self._into.get(unit, ()):
-                frames = [0 if m is None else m.frame for m in stored]
-                if runs:
-                    frames.append(instance.machine.processed)
-                value = min(frames, default=0) - delay
-                need[edge] = value if value > 0 else 0
+                need[edge] = max((least or 0) - delay, 0)
                 edges.add(edge)
+            queue = instance.machine.queue
             for edge in self._out_of.get(unit, ()):
-                value = 0
-                for manifest in stored:
-                    if manifest is not None:
-                        value = max(value, dict(manifest.queues).get(edge, manifest.frame))
-                if runs:
-                    queue = instance.machine.queue
-                    value = max(value, queue.trimmed(edge), queue.acked[edge])
+                value = max(queue.trimmed(edge), queue.acked[edge]) if runs else 0
+                for frame, queues in held:
+                    after = queues.get(edge, frame)
+                    if after > value:
+                        value = after
                 low[edge] = value
                 edges.add(edge)
         for edge in edges:
@@ -111,6 +115,8 @@ class Checks:
 
     def places(self, unit: str) -> list[Manifest | None]:
         """The stored checkpoints that a claim made now could start from."""
+        if len(self._only) == 1:
+            return [self._only[0].disk.manifests.get(unit)]
         held = sorted(
             (
                 store.disk.manifests.get(unit)
