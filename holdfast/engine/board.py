@@ -198,7 +198,7 @@ class Board:
     def last_data_frame(self) -> int | None:
         """Known once every source has ended; None while one may still speak."""
         ends = [queue.ended for queue in self.streams.values() if queue.from_source]
-        return None if any(end is None for end in ends) else max(ends, default=0)
+        return None if not ends or any(end is None for end in ends) else max(ends)
 
     @property
     def last_frame(self) -> int | None:

@@ -20,13 +20,44 @@ from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Source
 from holdfast.sources.pace import Pace
-from holdfast.sources.reader import SourceContext, SourceFrame
+from holdfast.sources.reader import OpenSource, SourceContext, SourceFrame
 from holdfast.sources.reference import load
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "look_at"]
 
 # Enough that no unit ever waits for the thread, little enough to keep in memory.
 _FRAMES_AHEAD = 256
+
+
+def look_at(source: Source, graph: Graph, directory: Path) -> None:
+    """Find the first element of an input that can be read again: what is wrong shows before Spark starts."""
+    if source.reader.reliable:
+        opened = _opened(source, graph, directory, from_n=1, clock=None, epoch=0)
+        try:
+            opened.first_time_us()
+        finally:
+            opened.close()
+
+
+def _opened(
+    source: Source, graph: Graph, directory: Path, *, from_n: int, clock: FrameClock | None, epoch: int
+) -> OpenSource:
+    return source.reader.open(
+        SourceContext(
+            name=source.name,
+            schema=source.schema,
+            time=source.time if source.time is not None else graph.time,
+            grace_us=graph.grace_ms * 1000,
+            late=source.late,
+            directory=directory,
+            base=Path(graph.base),
+            frame_us=graph.frame_ms * 1000,
+            from_n=from_n,
+            clock=clock,
+            epoch=epoch,
+            monotonic=time.monotonic,
+        )
+    )
 
 
 class Intake(threading.Thread):
@@ -53,23 +84,7 @@ class Intake(threading.Thread):
         self._frame_us = graph.frame_ms * 1000
         self._rows = 0
         self._from_n = from_n
-        time_column = source.time if source.time is not None else graph.time
-        self._open = source.reader.open(
-            SourceContext(
-                name=source.name,
-                schema=source.schema,
-                time=time_column,
-                grace_us=graph.grace_ms * 1000,
-                late=source.late,
-                directory=directory,
-                base=Path(graph.base),
-                frame_us=graph.frame_ms * 1000,
-                from_n=from_n,
-                clock=clock,
-                epoch=epoch,
-                monotonic=time.monotonic,
-            )
-        )
+        self._open = _opened(source, graph, directory, from_n=from_n, clock=clock, epoch=epoch)
         self._quarantined_dir = directory / "quarantine"
 
     def first_time_us(self) -> int | None:

@@ -26,7 +26,7 @@ from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer
 from holdfast.engine.failure import explain
 from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import Intake
+from holdfast.engine.intake import Intake, look_at
 from holdfast.engine.outlet import Outlet
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot
@@ -165,6 +165,9 @@ class Run:
         old = self.folder.deployment()
         new = deployed.describe(self.graph, units, (old or {}).get("t0_us"))
         self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
+        if old is None:
+            for source in self.graph.sources:
+                look_at(source, self.graph, self.folder.source(source.name))
         self._session(spark)
         schemas, findings, sensitive = infer(self.graph, self._spark)
         self.findings += findings
