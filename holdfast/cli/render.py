@@ -80,6 +80,8 @@ def print_finding(finding: Finding, to: Console) -> None:
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
     """A status, in its JSON form, as lines for people."""
+    if status["state"] == "activating":
+        return [f"{status['process']}  activating"]  # frames are counted once sources and sinks are open
     head = f"{status['process']}  {status['state']:<10} frame {status['frame']:,}"
     if status.get("frame_last"):
         head += f" of {status['frame_last']:,}"
