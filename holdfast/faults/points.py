@@ -60,11 +60,12 @@ def reach(point: str, frame: int, unit: str) -> None:
             continue
 
 
-def victims(kind: str) -> list[int]:
-    """Process ids below this one: 'driver' is this process, 'jvm' its Java, 'worker' Spark's Python workers."""
+def victims(kind: str, driver: int | None = None) -> list[int]:
+    """Process ids of a run: 'driver' is its own (by default this one), 'jvm' its Java, 'worker' Spark's Python workers."""
+    driver = os.getpid() if driver is None else driver
     if kind == "driver":
-        return [os.getpid()]
-    below = descendants(os.getpid())
+        return [driver]
+    below = descendants(driver)
     if kind == "jvm":
         return [pid for pid, command in below if "java" in command.split(" ")[0]]
     if kind == "worker":
