@@ -25,7 +25,10 @@ def run_until_done(process: Any, file: str, *, as_json: bool, state: Path | None
         with render.Progress() as progress:
             run = process.start(state=state, rate=_number(rate), on_progress=progress, **settings)
             try:
-                _introduce(run, progress)
+                try:
+                    _introduce(run, progress)
+                except KeyboardInterrupt:
+                    run.stop()  # asked before it was waited for
                 run.wait()
             except KeyboardInterrupt:
                 # The second one. Everything sealed is safe, and whoever asks twice means it.

@@ -16,7 +16,7 @@ from holdfast.graph.model import Graph
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["explain", "our_error", "user_lines"]
+__all__ = ["explain", "explain_start", "our_error", "user_lines"]
 
 _OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
 _FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
@@ -67,6 +67,21 @@ def explain(
         why=_first_line(text),
         effect=effect,
         do="run again: it goes on from there; if it comes back, see logs/spark.log in the state folder",
+    )
+
+
+def explain_start(graph: Graph, error: BaseException) -> HoldfastError | None:
+    """A better error for a start that failed because the JVM is gone; None for other reasons."""
+    if isinstance(error, HoldfastError) or not _jvm_is_gone(error, str(error)):
+        return None
+    return UnitError(
+        "HF-U030",
+        "JvmDied",
+        "Spark's Java process is gone.",
+        where=f"stream process {graph.name!r}, before its first frame",
+        why=_first_line(str(error)),
+        effect="nothing was started; sealed frames and sinks are as they were",
+        do="run again; if it comes back, see logs/jvm.log in the state folder (killed for want of memory?)",
     )
 
 

@@ -24,7 +24,7 @@ from holdfast.engine import deployment as deployed
 from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
 from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer
-from holdfast.engine.failure import explain
+from holdfast.engine.failure import explain, explain_start
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.intake import Intake, look_at
 from holdfast.engine.outlet import Outlet
@@ -108,8 +108,10 @@ def start_graph(
     run.findings = findings
     try:
         run.activate(spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
-    except BaseException:
+    except BaseException as error:
         run.release()
+        if (better := explain_start(graph, error)) is not None:
+            raise better from error
         raise
     return run
 
@@ -419,6 +421,8 @@ class Run:
         if self._control is not None:
             self._control.close()
             self._control = None
+        for unit in self._units.values():  # those that had begun when the activation failed
+            unit.stop()
         if self._own_session:
             from holdfast.engine.session import close_session
 
