@@ -407,12 +407,13 @@ class Run:
         for thread in (*self._intakes, *self._outlets):
             thread.join(timeout=30)
         with self._board.changed:
-            done = self._board.last_frame
-            whole = done is not None and all(u.processed >= done for u in self._board.units.values())
+            last = self._board.last_data_frame
+            end = None if last is None else last + self._board.closing_frames  # whatever `until` says
+            whole = end is not None and all(u.processed >= end for u in self._board.units.values())
         if self._board.error is not None:
             self._state = "failed"
         else:
-            self._state = "finished" if whole and self._board.last_data_frame is not None else "stopped"
+            self._state = "finished" if whole else "stopped"
         self.release()
         self._tell()
 
