@@ -27,6 +27,8 @@ __all__ = ["Intake", "look_at"]
 
 # Enough that no unit ever waits for the thread, little enough to keep in memory.
 _FRAMES_AHEAD = 256
+# Forgetting looks at every seal: not at every frame.
+_FRAMES_PER_TRIM = 64
 
 
 def look_at(source: Source, graph: Graph, directory: Path) -> None:
@@ -82,6 +84,7 @@ class Intake(threading.Thread):
         self._end_file = directory / "end.json"
         self._pace = Pace.of(rate if rate is not None else getattr(source.reader, "rate", None))
         self._frame_us = graph.frame_ms * 1000
+        self._frames_kept = -(-(source.keep_ms or 0) // graph.frame_ms)
         self._rows = 0
         self._from_n = from_n
         self._open = _opened(source, graph, directory, from_n=from_n, clock=clock, epoch=epoch)
@@ -118,6 +121,7 @@ class Intake(threading.Thread):
                 self._board.streams[name].late += frame.late_rows
                 self._delays.sealed(name, frame.n, time.monotonic())
                 last = frame.n
+                self._trim(last)
             if not self._halted.is_set() and self.source.reader.bounded:
                 self._board.end(name, self._ended(last))
         except HoldfastError as error:
@@ -136,6 +140,15 @@ class Intake(threading.Thread):
         finally:
             self._open.close()
 
+    def _trim(self, n: int) -> None:
+        """Let the source forget, now and then, what no restart needs and `keep=` does not hold."""
+        if n % _FRAMES_PER_TRIM:
+            return
+        with self._board.changed:
+            acked = min(self._board.streams[self.source.name].acked.values(), default=0)
+        # A new run counts its first frame as acknowledged; its last commit entry may still be lost.
+        self._open.trim(acked - 1 - self._frames_kept)
+
     def _quarantine(self, frame: SourceFrame) -> None:
         """Late rows kept apart, one Parquet file per frame they came too late for. A replay writes the same."""
         if not frame.quarantined:
@@ -153,26 +166,30 @@ class Intake(threading.Thread):
 
     def _ended(self, last: int) -> int:
         """The last frame of a bounded source. Written down first: closing frames follow from it."""
-        known = json.loads(self._end_file.read_text())["last"] if self._end_file.exists() else None
-        if known is not None and last < self._from_n:
-            return known
-        # Files are cut anew: a later file may hold elements of the last frame itself. A log is not:
+        known = json.loads(self._end_file.read_text()) if self._end_file.exists() else None
+        extent = self._open.extent()
+        # Files are cut anew: a later one may hold elements of the last frame itself. A log is not:
         # what comes for a sealed frame is late and goes into the next.
         closed = self._committed + 1 if self.source.reader.reliable else self._committed
-        if known is not None and last > known and closed > known:
-            raise SourceError(
-                "HF-S020",
-                "SourceGrew",
-                f"source {self.source.name!r} had ended with frame {known} and now has frame {last}.",
-                where=self.source.line,
-                why="after the end, windows were closed for good; new elements would change sealed results",
-                effect="nothing was read beyond the old end; sealed frames and sinks are as they were",
-                do="run over all the files in a folder of its own: --state DIR",
-            )
+        if known is not None and closed > known["last"]:
+            if extent > known["extent"]:
+                raise self._grown(known["last"])
+            return known["last"]
         whole = self._end_file.with_suffix(".tmp")
-        whole.write_text(json.dumps({"last": last}))
+        whole.write_text(json.dumps({"last": last, "extent": extent}))
         os.replace(whole, self._end_file)
         return last
+
+    def _grown(self, last: int) -> SourceError:
+        return SourceError(
+            "HF-S020",
+            "SourceGrew",
+            f"source {self.source.name!r} had ended with frame {last} and now has more.",
+            where=self.source.line,
+            why="after the end, windows were closed for good; new elements would change sealed results",
+            effect="what is new was not read; sealed frames and sinks are as they were",
+            do="run over all of it in a folder of its own: --state DIR",
+        )
 
     def halt(self) -> None:
         self._halted.set()

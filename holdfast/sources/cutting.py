@@ -46,6 +46,10 @@ class OpenFiles:
     def seen_until(self) -> int:
         return self._newest_us
 
+    def extent(self) -> int:
+        """Files: those there were may not have changed, or the catalogue would have refused them."""
+        return len(self._files)
+
     def trim(self, before_n: int) -> None:
         """Nothing to forget: the files are the user's."""
 

@@ -92,6 +92,9 @@ class OpenIterator:
         """Elements logged so far."""
         return self._log.logged
 
+    def extent(self) -> int:
+        return self._log.logged
+
     def trim(self, before_n: int) -> None:
         self._log.trim(before_n)
 

@@ -68,6 +68,9 @@ class OpenSource(Protocol):
     def seen_until(self) -> int:
         """Newest element time seen, epoch microseconds; 0 before the first."""
 
+    def extent(self) -> int:
+        """How much there is in all, by the source's own measure: grows if and only if it does."""
+
     def trim(self, before_n: int) -> None:
         """No restart will need frames below `before_n`: forget what was kept for them."""
 
