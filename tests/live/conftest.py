@@ -79,3 +79,14 @@ def assert_whole(found: dict) -> None:
     for sink in found.values():
         frames = [row[2] for row in sink["ledger"]]
         assert frames == list(range(1, FRAMES + 3))  # the end frame, and one more for Spark's windows
+
+
+def assert_same(plant: Bench, expected: dict) -> None:
+    """Row by row, frame by frame; which run wrote a frame is no matter."""
+    actual = content(plant.folder)
+    assert actual.keys() == expected.keys()
+    for sink, found in actual.items():
+        frames = [frame for _, _, frame, *_ in found["ledger"]]
+        assert frames == list(range(1, len(frames) + 1)), f"{sink}: frames missing or twice"
+        assert found["ledger"] == expected[sink]["ledger"]
+        assert found["rows"] == expected[sink]["rows"]

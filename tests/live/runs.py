@@ -48,7 +48,6 @@ class LiveRun:
 
     os_process: subprocess.Popen
     log: Path
-    db: Path
     marks: dict[Fault, Path] = field(default_factory=dict)
 
     def reaches(self, what: Callable[[], bool]) -> bool:
@@ -58,10 +57,6 @@ class LiveRun:
                 self.os_process.wait(LOOK_S)
                 return what()
         return True
-
-    def reaches_frame(self, n: int) -> bool:
-        """The sink has frame n, whatever wrote it."""
-        return self.reaches(lambda: last_written(self.db) >= n)
 
     def kill(self, victim: str) -> list[int]:
         """SIGKILL from outside; the process ids that were there to be killed."""
@@ -110,7 +105,7 @@ class Bench:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        run = LiveRun(os_process, log, self.folder / self.db, marks)
+        run = LiveRun(os_process, log, marks)
         self.runs.append(run)
         return run
 
@@ -121,6 +116,24 @@ class Bench:
         for fault, mark in run.marks.items():
             assert mark.exists(), f"never happened: {fault}"
         return run
+
+    def epoch(self) -> int:
+        """How many runs have taken the lock."""
+        register = self.state / "epoch"
+        return int(register.read_text()) if register.exists() else 0
+
+    def last_written(self) -> int:
+        """The highest frame in the sink's ledger; 0 while there is none."""
+        try:
+            with reading(self.folder / self.db) as connection:
+                return connection.execute("select max(frame) from _holdfast_epoch").fetchone()[0] or 0
+        except sqlite3.OperationalError:
+            return 0
+
+    def last_sealed(self, stream: str) -> int:
+        """The highest frame any run has made, whether a sink has it or not."""
+        waiting = [int(path.name.split(".")[0]) for path in (self.state / "streams" / stream).glob("*.arrow")]
+        return max([self.last_written(), *waiting])
 
     def javas(self) -> list[int]:
         """Java processes that work in this folder, whoever their parent is."""
@@ -162,15 +175,6 @@ def is_dead(entry: Path) -> bool:
 def reading(db: Path) -> Iterator[sqlite3.Connection]:
     with contextlib.closing(sqlite3.connect(f"{db.absolute().as_uri()}?mode=ro", uri=True, timeout=30)) as connection:
         yield connection
-
-
-def last_written(db: Path) -> int:
-    """The highest frame in the ledger; 0 while there is none."""
-    try:
-        with reading(db) as connection:
-            return connection.execute("select max(frame) from _holdfast_epoch").fetchone()[0] or 0
-    except sqlite3.OperationalError:
-        return 0
 
 
 def content(folder: Path) -> dict[str, dict[str, list[tuple]]]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 import signal
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from holdfast.faults.points import POINTS, victims
-from tests.live.runs import Bench, Fault, LiveRun, content, send
+from tests.live.conftest import assert_same
+from tests.live.runs import Bench, Fault, send
 
 UNITS = ("rises", "per_window")
 # What a run returns when its victim was killed: the signal, or "unit given up".
@@ -49,11 +48,60 @@ def test_a_kill_at_any_point_loses_and_doubles_nothing(victim, bench, undisturbe
     assert_same(plant, undisturbed)
 
 
-def assert_same(plant: Bench, expected: dict) -> None:
-    actual = content(plant.folder)
-    assert actual.keys() == expected.keys()
-    for sink, found in actual.items():
-        frames = [frame for _, _, frame, *_ in found["ledger"]]
-        assert frames == list(range(1, len(frames) + 1)), f"{sink}: frames missing or twice"
-        assert found["ledger"] == expected[sink]["ledger"]
-        assert found["rows"] == expected[sink]["rows"]
+# What can be seen of a run that starts, and of frame n in its first unit.
+STARTING = ("lock taken", "checkpoint forked")
+FILES = {
+    "checkpoint forked": "units/per_window/spark/{epoch}.ready",
+    "state written, frame not": "units/rises/notes/rises/{n:08d}.*",
+    "frame written, not sealed": "staging/{epoch}/{n:08d}.*",
+    "sealed": "streams/rises/{n:08d}.*",
+}
+RUNNING = (*(moment for moment in FILES if moment not in STARTING), "in the sink")
+
+
+def has_come(plant: Bench, moment: str, epoch: int, n: int) -> bool:
+    """Some files live for milliseconds: a look that comes too late is content with the ledger."""
+    if plant.epoch() < epoch:
+        return False
+    pattern = FILES.get(moment, "").format(n=n, epoch=epoch)
+    return moment == "lock taken" or bool(pattern and any(plant.state.glob(pattern))) or plant.last_written() >= n
+
+
+@pytest.mark.parametrize("seed", [7])
+def test_kills_at_ten_seeded_moments_lose_and_double_nothing(seed, bench, undisturbed):
+    """From outside, wherever the run happens to be: starting, in a task, between two commits, in the middle of a write."""
+    draw = random.Random(seed)
+    plant = bench()
+    run, fresh = plant.start(), True
+    for _ in range(10):
+        victim = draw.choice(("driver", "jvm", "worker"))
+        moment = draw.choice((*STARTING, *RUNNING) if fresh and victim == "driver" else RUNNING)
+        epoch, n = len(plant.runs), plant.last_sealed("rises") + draw.choice((1, 1, 2))
+        assert run.reaches(lambda at=(moment, epoch, n): has_come(plant, *at)), run.said()
+        assert run.kill(victim), f"no {victim} to kill"
+        fresh = victim != "worker"
+        if fresh:
+            assert run.ended() == EXIT[victim], run.said()
+            run = plant.start()
+    assert run.ended() == 0, run.said()
+    assert_same(plant, undisturbed)
+
+
+def test_an_orphan_that_wakes_up_late_changes_nothing(bench, undisturbed):
+    """Java and workers of a dead run, stopped in the middle of a frame, go on when the next run is far ahead."""
+    plant = bench()
+    first = plant.start()
+    assert first.reaches(lambda: has_come(plant, "state written, frame not", 1, 6)), first.said()
+    orphans = victims("jvm", first.os_process.pid) + victims("worker", first.os_process.pid)
+    send(signal.SIGSTOP, *orphans)
+    first.kill("driver")
+    assert first.ended() == EXIT["driver"]
+    behind = plant.last_written()
+
+    second = plant.start()
+    assert second.reaches(lambda: plant.last_written() >= behind + 6), second.said()
+    assert set(orphans) & set(plant.javas())
+    send(signal.SIGCONT, *orphans)
+
+    assert second.ended() == 0, second.said()
+    assert_same(plant, undisturbed)
