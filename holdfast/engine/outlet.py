@@ -76,7 +76,9 @@ class Outlet(threading.Thread):
                 _, written = self._board.sinks[self.sink.name]
                 if queue.sealed > written:
                     frames, size = [], 0
-                    for n in range(written + 1, min(queue.sealed, written + _FRAMES_AT_ONCE) + 1):
+                    # Who cannot tell a frame it has from a new one is asked to acknowledge each.
+                    many = _FRAMES_AT_ONCE if self.sink.writer.idempotent else 1
+                    for n in range(written + 1, min(queue.sealed, written + many) + 1):
                         frames.append(queue.frames[n])
                         size += frames[-1].bytes
                         if size > _BYTES_AT_ONCE:

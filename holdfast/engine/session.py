@@ -76,6 +76,8 @@ def open_session(
         if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
             raise _failed(error, java, places) from error
         raise
+    # PySpark's server for accumulators prints a stack when the JVM it served is gone.
+    session.sparkContext._accumulatorServer.handle_error = lambda request, client: None
     # Py4J would log to the terminal when a callback meets a stopped JVM.
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     _Ours.session, _Ours.places, _Ours.pid = session, places, os.getpid()
