@@ -7,10 +7,14 @@ import pytest
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
-    """The session a stream process runs in, opened as `holdfast run` opens it: a JVM takes seconds to start."""
+    """The session a stream process runs in, opened as `holdfast run` opens it: a JVM takes seconds to start.
+
+    Without the second compiler: in runs of seconds it costs as much as the work.
+    """
     from holdfast.engine.session import close_session, open_session
 
-    session = open_session(tmp_path_factory.mktemp("state"))
+    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    session = open_session(tmp_path_factory.mktemp("state"), conf=conf)
     yield session
     close_session(session)
 
