@@ -18,7 +18,12 @@ from pathlib import Path
 
 from holdfast.errors import StateRefused
 
-__all__ = ["drop_older", "fork_checkpoint", "frames_of_batches"]
+__all__ = ["FRAMES_BEHIND_MAX", "drop_older", "fork_checkpoint", "frames_of_batches"]
+
+
+# How far Spark may stand behind our journal: a frame whose commits/N was not yet written when the
+# run died, and one whose entry was lost. Inputs are acknowledged two frames late, so both can be redone.
+FRAMES_BEHIND_MAX = 2
 
 
 def frames_of_batches(spark_checkpoint_dir: Path) -> dict[int, int]:
@@ -46,7 +51,7 @@ def fork_checkpoint(root: Path, epoch: int, committed: int, begun: int = 0) -> i
         for batch, frame in sorted(frames_of_batches(old).items()):
             if begun < frame <= committed:
                 at, last = frame, batch
-    if committed - at > 1:
+    if committed - at > FRAMES_BEHIND_MAX:
         raise StateRefused(
             "HF-R004",
             "SparkStateLost",

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.board import Board, Permit, Sealed
-from holdfast.engine.checkpoint import drop_older, fork_checkpoint
+from holdfast.engine.checkpoint import FRAMES_BEHIND_MAX, drop_older, fork_checkpoint
 from holdfast.engine.config import Config
 from holdfast.engine.keyed import NotesFolder
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
@@ -48,6 +48,8 @@ __all__ = ["UnitQuery"]
 
 # From this many rows on, a frame is read in chunks and shuffled; below, one task is quicker.
 _WIDE_ROWS = 50_000
+# Spark commits a batch within milliseconds of our return; a query that needs longer is stuck.
+_COMMIT_WAIT_S = 10.0
 # State runs referenced by the newest commit records stay, so that a lost last entry can be redone.
 _RECORDS_KEPT = 3
 
@@ -103,6 +105,7 @@ class UnitQuery:
         self._spark: SparkSession | None = None
         self._at = 0  # last frame this query has worked on
         self._just_done: list[int] = []
+        self._batch: int | None = None  # the last one Spark began
         self.committed = 0
 
     # ---- activation ----
@@ -141,7 +144,9 @@ class UnitQuery:
     @property
     def resume_at(self) -> int:
         """The first frame this unit may have to take again after a restart."""
-        return self.committed if self.uses_spark_state and self.committed > self.begun else self.committed + 1
+        if not self.uses_spark_state:
+            return self.committed + 1
+        return max(self.begun, self.committed - FRAMES_BEHIND_MAX) + 1
 
     def start(self, spark: SparkSession) -> None:
         from holdfast.engine.ticks import FrameTicks
@@ -221,12 +226,22 @@ class UnitQuery:
 
     def stop(self) -> None:
         if self.query is not None:
+            self._await_commit()
             with contextlib.suppress(Exception):
                 self.query.stop()
         self._permit_journal.close()
         self._commits.close()
 
+    def _await_commit(self) -> None:
+        """Spark writes commits/N after our function returned; a stop must not come in between."""
+        deadline = time.monotonic() + _COMMIT_WAIT_S
+        while self._batch is not None and self.error is None and time.monotonic() < deadline and self.is_alive():
+            if (self._spark_checkpoint_dir / "commits" / str(self._batch)).exists():
+                return
+            time.sleep(0.005)
+
     def _on_batch(self, batch: DataFrame, batch_id: int) -> None:
+        self._batch = batch_id
         try:
             self._work(batch, batch_id)
         except BaseException as error:

@@ -77,6 +77,13 @@ def test_a_fork_has_a_new_query_id_and_no_entry_the_journal_does_not_know(tmp_pa
     assert not (tmp_path / "1").exists()
 
 
+def test_spark_may_stand_two_frames_behind_the_journal(tmp_path):
+    """Killed before commits/3 was written, and then commits/2 was lost: both frames are redone."""
+    checkpoint(tmp_path, 1, [1, 2, 3], committed=1)
+
+    assert fork_checkpoint(tmp_path, 2, committed=3) == 1
+
+
 def test_a_fork_that_was_broken_off_is_not_used(tmp_path):
     checkpoint(tmp_path, 1, [1, 2], committed=2)
     (tmp_path / "2" / "offsets").mkdir(parents=True)  # epoch 2 died while it linked
@@ -85,9 +92,9 @@ def test_a_fork_that_was_broken_off_is_not_used(tmp_path):
 
 
 def test_lost_spark_state_is_refused_not_begun_anew(tmp_path):
-    checkpoint(tmp_path, 1, [1, 2, 3], committed=1)
+    checkpoint(tmp_path, 1, [1, 2, 3, 4], committed=1)
 
     with pytest.raises(StateRefused) as refused:
-        fork_checkpoint(tmp_path, 2, committed=3)
+        fork_checkpoint(tmp_path, 2, committed=4)
 
     assert refused.value.code == "HF-R004"
