@@ -133,6 +133,7 @@ class Board:
         self.until: int | None = None
         self.stopping = False
         self.error: BaseException | None = None
+        self.failed_source: BaseException | None = None
         self.held_for_space = ""
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
 
@@ -190,6 +191,16 @@ class Board:
             if self.error is None:
                 self.error = error
             self.stopping = True
+            self.changed.notify_all()
+
+    def fail_after_sealed(self, error: BaseException) -> None:
+        """A source failed: frames that all sources have sealed are worked off first; nothing else is waited for."""
+        with self.changed:
+            whole = min(queue.sealed for queue in self.streams.values() if queue.from_source and queue.ended is None)
+            self.until = whole if self.until is None else min(self.until, whole)
+            self.failed_source = self.failed_source or error
+            if all(unit.processed >= self.until for unit in self.units.values()):
+                self.fail(error)
             self.changed.notify_all()
 
     # ---- what may happen ----

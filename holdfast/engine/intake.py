@@ -101,10 +101,13 @@ class Intake(threading.Thread):
         last = self._from_n - 1
         started = time.monotonic()
         try:
+            end = self._settled_end()
             for frame in self._open.frames(self._halted):
                 self._rows += frame.rows
                 if not self._wait_for_turn(frame.n, started):
                     return
+                if end is not None and frame.n > end:
+                    raise self._grown(end)  # before anybody can take it
                 self._quarantine(frame)
                 self._board.seal(
                     name,
@@ -125,9 +128,9 @@ class Intake(threading.Thread):
             if not self._halted.is_set() and self.source.reader.bounded:
                 self._board.end(name, self._ended(last))
         except HoldfastError as error:
-            self._board.fail(error)
+            self._board.fail_after_sealed(error)
         except Exception as error:
-            self._board.fail(
+            self._board.fail_after_sealed(
                 SourceError(
                     "HF-S021",
                     "SourceRaised",
@@ -166,19 +169,27 @@ class Intake(threading.Thread):
 
     def _ended(self, last: int) -> int:
         """The last frame of a bounded source. Written down first: closing frames follow from it."""
-        known = json.loads(self._end_file.read_text()) if self._end_file.exists() else None
         extent = self._open.extent()
-        # Files are cut anew: a later one may hold elements of the last frame itself. A log is not:
-        # what comes for a sealed frame is late and goes into the next.
-        closed = self._committed + 1 if self.source.reader.reliable else self._committed
-        if known is not None and closed > known["last"]:
-            if extent > known["extent"]:
-                raise self._grown(known["last"])
-            return known["last"]
+        end = self._settled_end()
+        if end is not None:
+            if extent > self._known()["extent"]:
+                raise self._grown(end)
+            return end
         whole = self._end_file.with_suffix(".tmp")
         whole.write_text(json.dumps({"last": last, "extent": extent}))
         os.replace(whole, self._end_file)
         return last
+
+    def _known(self) -> dict[str, int] | None:
+        return json.loads(self._end_file.read_text()) if self._end_file.exists() else None
+
+    def _settled_end(self) -> int | None:
+        """The last frame, if closing frames have followed it: then it cannot move any more."""
+        known = self._known()
+        # Files are cut anew: a later one may hold elements of the last frame itself. A log is not:
+        # what comes for a sealed frame is late and goes into the next.
+        closed = self._committed + 1 if self.source.reader.reliable else self._committed
+        return known["last"] if known is not None and closed > known["last"] else None
 
     def _grown(self, last: int) -> SourceError:
         return SourceError(

@@ -348,6 +348,8 @@ class Run:
                     self._tell()
                 if finished:
                     break
+            if self._board.failed_source is not None:
+                raise self._board.failed_source
         except BaseException as error:
             self._board.fail(error)
         finally:
