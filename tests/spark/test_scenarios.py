@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -492,7 +493,11 @@ def total_of(p: hf.StreamProcess) -> None:
 def test_a_users_own_session_gives_the_same_frames_and_is_told_what_it_lacks(tmp_path, spark):
     """Slower is said, unsafe is said, and the session is as it was afterwards."""
     made = subprocess.run(
-        [sys.executable, "-c", USERS_OWN, str(tmp_path)], capture_output=True, text=True, timeout=500
+        [sys.executable, "-c", USERS_OWN, str(tmp_path)],
+        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
     )
     assert made.returncode == 0, made.stderr[-3000:]
     told = json.loads(made.stdout.splitlines()[-1])
