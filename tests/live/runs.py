@@ -15,6 +15,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,15 @@ class LiveRun:
     os_process: subprocess.Popen
     log: Path
     marks: dict[Fault, Path] = field(default_factory=dict)
+    started_ns: int = field(default_factory=time.time_ns)
+
+    def wrote(self, folder: Path, pattern: str) -> bool:
+        """Whether such a file is there and not from an earlier run."""
+        for path in folder.glob(pattern):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime_ns > self.started_ns:
+                    return True
+        return False
 
     def reaches(self, what: Callable[[], bool]) -> bool:
         """Look until it is so; False if the run ended before."""
@@ -116,11 +126,6 @@ class Bench:
         for fault, mark in run.marks.items():
             assert mark.exists(), f"never happened: {fault}"
         return run
-
-    def epoch(self) -> int:
-        """How many runs have taken the lock."""
-        register = self.state / "epoch"
-        return int(register.read_text()) if register.exists() else 0
 
     def last_written(self) -> int:
         """The highest frame in the sink's ledger; 0 while there is none."""
