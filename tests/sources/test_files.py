@@ -381,7 +381,7 @@ def test_a_clock_that_jumps_by_years(driver, tmp_path):
     refused(driver, read.files("a.parquet"), "HF-S008", "row 2", "2033")
 
 
-@pytest.mark.parametrize("rate", ["fast", "0x", -1, 0, True, float("nan")])
+@pytest.mark.parametrize("rate", ["quick", "0x", -1, 0, True, float("nan")])
 def test_a_rate_that_is_none(rate):
     with pytest.raises(UsageError, match="HF-C030"):
         read.files("a.csv", rate=rate)
