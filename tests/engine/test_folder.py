@@ -91,6 +91,16 @@ def test_a_fork_that_was_broken_off_is_not_used(tmp_path):
     assert fork_checkpoint(tmp_path, 3, committed=2) == 2
 
 
+def test_a_unit_begun_anew_takes_no_state_from_before(tmp_path):
+    """--fresh was decided after frame 3; a run that was killed right then left the old checkpoint in place."""
+    checkpoint(tmp_path, 1, [1, 2, 3], committed=3)
+
+    assert fork_checkpoint(tmp_path, 2, committed=3, begun=3) == 3
+
+    assert not (tmp_path / "2").exists()
+    assert not (tmp_path / "1").exists()
+
+
 def test_lost_spark_state_is_refused_not_begun_anew(tmp_path):
     checkpoint(tmp_path, 1, [1, 2, 3, 4], committed=1)
 
