@@ -17,6 +17,7 @@ from holdfast.errors import StateRefused, UsageError
 from holdfast.graph.fingerprint import fingerprint
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
+from holdfast.records.ledgers import target_of
 
 __all__ = ["Changes", "begins", "compare", "describe"]
 
@@ -60,6 +61,8 @@ def describe(graph: Graph, units: Sequence[Unit], t0_us: int | None) -> dict:
         "stateful": [each.name for each in graph.operators if each.is_stateful],
         "units": {unit.name: list(unit.operators) for unit in units},
         "streams": {stream: unit.name for unit in units for stream in unit.outputs},
+        "sources": [source.name for source in graph.sources],
+        "targets": {sink.name: target_of(sink.writer, graph.base) | {"stream": sink.stream} for sink in graph.sinks},
         "runtime": {
             "machine": platform.machine(),
             "python": platform.python_version(),

@@ -19,6 +19,7 @@ from holdfast.engine.watch import DelayWatch
 from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Source
+from holdfast.records.seals import SealJournal
 from holdfast.sources.pace import Pace
 from holdfast.sources.reader import OpenSource, SourceContext, SourceFrame
 from holdfast.sources.reference import load
@@ -89,6 +90,7 @@ class Intake(threading.Thread):
         self._from_n = from_n
         self._open = _opened(source, graph, directory, from_n=from_n, clock=clock, epoch=epoch)
         self._quarantined_dir = directory / "quarantine"
+        self._seals = SealJournal(directory)
 
     def first_time_us(self) -> int | None:
         return self._open.first_time_us()
@@ -122,6 +124,7 @@ class Intake(threading.Thread):
                     ),
                 )
                 self._board.streams[name].late += frame.late_rows
+                self._note(frame)
                 self._delays.sealed(name, frame.n, time.monotonic())
                 last = frame.n
                 self._trim(last)
@@ -142,6 +145,21 @@ class Intake(threading.Thread):
             )
         finally:
             self._open.close()
+            self._seals.close()
+
+    def _note(self, frame: SourceFrame) -> None:
+        """For `holdfast trace`: where the rows of this frame lie."""
+        self._seals.note(
+            frame.n,
+            epoch=self._epoch,
+            boundary_us=self._board.clock.boundary_us(frame.n),
+            rows=frame.rows,
+            size=frame.bytes,
+            checksum=frame.checksum,
+            late=frame.late_rows,
+            references=frame.references,
+            at=time.time(),
+        )
 
     def _trim(self, n: int) -> None:
         """Let the source forget, now and then, what no restart needs and `keep=` does not hold."""

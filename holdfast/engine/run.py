@@ -39,6 +39,7 @@ from holdfast.frames.files import list_frames, read_frame
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.rules import check_structure
 from holdfast.graph.units import Unit, cut
+from holdfast.records.incidents import Incidents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -414,6 +415,7 @@ class Run:
             whole = end is not None and all(u.processed >= end for u in self._board.units.values())
         if self._board.error is not None:
             self._state = "failed"
+            Incidents(self.folder.root, epoch=self.folder.epoch).note("error", error=self._board.error)
         else:
             self._state = "finished" if whole else "stopped"
         self.release()
