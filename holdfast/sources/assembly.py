@@ -46,8 +46,10 @@ class Assembly:
         self.next = first  # the frame that is handed out next
         self._failed: SourceError | None = None
 
-    def add(self, file: IndexedFile, piece: Piece, cutter: Cutter) -> int:
+    def add(self, file: IndexedFile, piece: Piece, cutter: Cutter, late: str | None = None) -> int:
         """Cut the next rows of `file`. Returns the frame up to which all is closed.
+
+        `late`: what to do with late ones of these rows, if not what is declared.
 
         The cutter admits whatever is late; what is declared for late elements is
         done here. An element that stops the source stops it after the frames
@@ -61,7 +63,8 @@ class Assembly:
                 self._at(n).parts.append((file, ranges))
             return cutter.closed
         before = cutter.state()
-        at = self._add(file, piece.start, piece.times_us, cutter.feed(piece.times_us))
+        policy = late or self._context.late
+        at = self._add(file, piece.start, piece.times_us, cutter.feed(piece.times_us), policy)
         if self._failed is None:
             return cutter.closed
         return Cutter.restored(before).feed(piece.times_us[:at]).closed
@@ -96,17 +99,19 @@ class Assembly:
     def _in_one_frame(self, low_us: int, high_us: int) -> bool:
         return self._clock.frame_at(low_us) == self._clock.frame_at(high_us)
 
-    def _add(self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut) -> int:
+    def _add(
+        self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut, policy: str
+    ) -> int:
         """How many of the rows were placed: all, or those before one that fails."""
-        at, self._failed = self._first_failure(file, start, times_us, cut)
+        at, self._failed = self._first_failure(file, start, times_us, cut, policy)
         frames, late = cut.frames[:at], cut.late[:at]
         keys = frames
         if late.any():
             for n, rows in zip(*np.unique(frames[late], return_counts=True), strict=True):
                 self._at(int(n)).late_rows += int(rows)
-            if self._context.late == "drop":
+            if policy == "drop":
                 keys = np.where(late, 0, frames)
-            elif self._context.late == "quarantine":
+            elif policy == "quarantine":
                 keys = np.where(late, -frames, frames)
         if len(keys):
             for key, ranges in _runs(keys, start):
@@ -185,7 +190,7 @@ class Assembly:
         )
 
     def _first_failure(
-        self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut
+        self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut, policy: str
     ) -> tuple[int, SourceError | None]:
         """(place, error) of the first element that stops the source; (len, None) if none does."""
         failures = []
@@ -193,7 +198,6 @@ class Assembly:
         if jump is not None:
             failures.append((*jump, "jump"))
         if cut.late.any():
-            policy = self._context.late
             if policy == "fail":
                 failures.append((int(cut.late.argmax()), 0, "late"))
             missing = (times_us == NULL_US) | (times_us >= END_US)

@@ -1,112 +1,130 @@
-"""What a user's iterator yields, as one Arrow table of the declared schema."""
+"""What a feed delivers, as one Arrow table of the declared schema."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from holdfast.errors import SourceError
-from holdfast.graph.schemas import Schema
+from holdfast.sources.bad import Bad, Terms, halved
 from holdfast.sources.fit import check_fits, fit, no_column
+from holdfast.sources.records import MORE, Record, parse_records
 
 __all__ = ["table_of"]
 
 
-def table_of(
-    items: list[object], schema: Schema, source: str, first: int
-) -> tuple[pa.Table, SourceError | None]:
-    """Dicts, tuples in schema order, pandas DataFrames, Arrow tables or batches, in order.
+def table_of(items: Sequence[object], terms: Terms, first: int, *, first_only: bool) -> tuple[pa.Table, list[Bad]]:
+    """Dicts, tuples in schema order, records, pandas DataFrames, Arrow tables or batches, in order.
 
-    `first`: the number of the first element, for errors. With an error comes the
-    table of the elements before it: they are good and must not be lost with it.
+    `first`: the number of the first element, for errors. With `first_only` comes
+    the table of the elements before the first bad one: they are good and must not
+    be lost with it. Otherwise all good ones, and every bad one.
     """
     tables: list[pa.Table] = []
-    rows: list[dict] = []
-    failed: SourceError | None = None
-    at = first  # number of the first element of `rows`
-    for item in items:
-        if failed is not None:
-            break
-        try:
-            if isinstance(item, dict):
-                rows.append(_checked(item, schema, source, at + len(rows)))
-            elif isinstance(item, tuple):
-                rows.append(_named(item, schema, source, at + len(rows)))
-            else:
-                failed = _flush(rows, tables, schema, source, at)
-                rows = []
-                if failed is None:
-                    at += tables[-1].num_rows
-                    tables.append(_arrow(item, schema, source, at))
-                    at += tables[-1].num_rows
-        except SourceError as error:
-            failed = _flush(rows, tables, schema, source, at) or error
-            rows = []
-    if rows:
-        failed = failed or _flush(rows, tables, schema, source, at)
-    return pa.concat_tables([schema.arrow.empty_table(), *tables]), failed
+    bad: list[Bad] = []
+    at = 0
+    while at < len(items) and not (bad and first_only):
+        kind = _kind(items[at])
+        end = at + 1
+        while kind is not None and end < len(items) and _kind(items[end]) is kind:
+            end += 1
+        some = items[at:end]
+        number = first + sum(table.num_rows for table in tables) + len(bad)
+        made, failed = _READ[kind](some, terms, number, first_only)
+        tables += made
+        bad += [Bad(at + each.at, each.error, each.reason, each.raw) for each in failed]
+        at = end
+    return pa.concat_tables([terms.schema.arrow.empty_table(), *tables]), bad
 
 
-def _flush(
-    rows: list[dict], tables: list[pa.Table], schema: Schema, source: str, first: int
-) -> SourceError | None:
-    """Rows to a table; of rows with a bad one, those before it."""
-    try:
-        tables.append(pa.Table.from_pylist(rows, schema=schema.arrow))
-        return None
-    except _REFUSED as error:
-        at, why = _first_bad(rows, schema, error)
-        tables.append(pa.Table.from_pylist(rows[:at], schema=schema.arrow))
-        return _bad(source, first + at, why, rows[at])
+def _kind(item: object) -> type | None:
+    return next((kind for kind in (dict, tuple, Record) if isinstance(item, kind)), None)
 
 
-_REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError)
+def _rows(
+    items: Sequence[object], terms: Terms, first: int, first_only: bool
+) -> tuple[list[pa.Table], list[Bad]]:
+    named: Callable[[object], dict] = _checked if isinstance(items[0], dict) else _named
+
+    def attempt(some: Sequence[object]) -> pa.Table:
+        return pa.Table.from_pylist([named(item, terms) for item in some], schema=terms.schema.arrow)
+
+    tables, failed = halved(items, attempt, first_only)
+    return tables, [_bad(items[at], at, first + at, error, terms) for at, error in failed]
 
 
-def _first_bad(rows: list[dict], schema: Schema, error: Exception) -> tuple[int, str]:
-    for at, row in enumerate(rows):
-        for field in schema.arrow:
-            try:
-                pa.array([row[field.name]], field.type)
-            except _REFUSED as bad:
-                why = str(bad).splitlines()[0]
-                return at, f"{field.name} = {row[field.name]!r}: {why}"
-    return 0, str(error)
-
-
-def _checked(row: dict, schema: Schema, source: str, at: int) -> dict:
-    for name in schema.names:
-        if name not in row:
-            raise no_column(name, [str(key) for key in row], f"source {source!r}, element {at}")
-    return row
-
-
-def _named(row: tuple, schema: Schema, source: str, at: int) -> dict:
-    if len(row) != len(schema.names):
-        why = f"{len(row)} values for {len(schema.names)} columns ({schema.ddl})"
-        raise _bad(source, at, why, row)
-    return dict(zip(schema.names, row, strict=True))
-
-
-def _arrow(item: object, schema: Schema, source: str, at: int) -> pa.Table:
-    where = f"source {source!r}, from element {at} on"
+def _arrow(
+    items: Sequence[object], terms: Terms, first: int, first_only: bool
+) -> tuple[list[pa.Table], list[Bad]]:
+    """One table; it fits or does not, whole."""
+    item, where = items[0], f"source {terms.source!r}, from element {first} on"
     if isinstance(item, pa.RecordBatch):
         item = pa.Table.from_batches([item])
     elif hasattr(item, "iloc") and hasattr(item, "columns"):
         item = pa.Table.from_pandas(item, preserve_index=False)
     if not isinstance(item, pa.Table):
-        raise _bad(source, at, f"it is a {type(item).__name__}", item)
-    check_fits(item.schema, schema, where)
-    return fit(item, schema, where)
+        return [], [_bad(item, 0, first, TypeError(f"it is a {type(item).__name__}"), terms)]
+    try:
+        check_fits(item.schema, terms.schema, where)
+        return [fit(item, terms.schema, where)], []
+    except SourceError as error:
+        return [], [Bad(0, error, error.what, f"table of {item.num_rows} rows: {item.schema.names}")]
 
 
-def _bad(source: str, at: int, why: str, element: object) -> SourceError:
-    shown = repr(element)
-    return SourceError(
+_READ = {dict: _rows, tuple: _rows, Record: parse_records, None: _arrow}
+
+
+def _checked(row: dict, terms: Terms) -> dict:
+    for name in terms.schema.names:
+        if name not in row and name != MORE:
+            raise no_column(name, [str(key) for key in row], "")
+    if terms.new_columns != "ignore":
+        new = {name: value for name, value in row.items() if name not in terms.schema}
+        if new and terms.new_columns == "fail":
+            raise ValueError(f"fields that are not declared: {', '.join(map(str, new))}")
+        return row | {MORE: json.dumps(new, default=str, sort_keys=True) if new else None}
+    return row
+
+
+def _named(row: tuple, terms: Terms) -> dict:
+    names = terms.schema.names
+    if len(row) != len(names):
+        raise ValueError(f"{len(row)} values for {len(names)} columns ({terms.schema.ddl})")
+    return dict(zip(names, row, strict=True))
+
+
+def _bad(item: object, at: int, number: int, error: Exception, terms: Terms) -> Bad:
+    shown, where = repr(item), f"source {terms.source!r}"
+    if isinstance(error, SourceError):
+        placed = SourceError(
+            error.code, error.name, error.what, where=f"{where}, element {number}", why=error.why,
+            effect=error.effect, do=error.do,
+        )  # fmt: skip
+        return Bad(at, placed, error.what, shown)
+    why = _which(item, terms, error)
+    said = SourceError(
         "HF-S011",
         "BadElement",
-        f"element {at} cannot be taken as declared.",
-        where=f"source {source!r}",
+        f"element {number} cannot be taken as declared.",
+        where=where,
         why=f"{why}; it was {shown[:120]}{'...' if len(shown) > 120 else ''}",
         effect="it is not logged, nor what came after it; elements before it are",
         do="yield dicts, tuples in schema order, pandas DataFrames or Arrow tables that fit",
     )
+    return Bad(at, said, why, shown)
+
+
+def _which(item: object, terms: Terms, error: Exception) -> str:
+    """The column that does not fit, if it is one column's affair."""
+    row = item
+    if isinstance(item, tuple) and len(item) == len(terms.schema.names):
+        row = _named(item, terms)
+    if isinstance(row, dict):
+        for field in terms.schema.arrow:
+            try:
+                pa.array([row.get(field.name)], field.type)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError) as bad:
+                return f"{field.name} = {row.get(field.name)!r}: {str(bad).splitlines()[0]}"
+    return str(error).splitlines()[0]

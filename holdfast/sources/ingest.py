@@ -1,24 +1,25 @@
-"""A Python iterator in operation: logged, cut, sealed, handed out.
+"""A feed in operation: logged, cut, sealed, handed out.
 
-A thread runs the user's function and fills a short queue; the source's own thread
-empties it into the log, cuts what is logged, seals and hands out. So a function
-that blocks does not keep a silent source's frames open, and a crash costs
-nothing that was logged: sealed frames come out of the log again, and the
-function is told how many elements are there.
+The source's own thread takes what the feed delivers, writes it to the log, tells
+the feed so, cuts what is logged, seals and hands out. A crash costs nothing that
+was logged: sealed frames come out of the log again, and the feed is told what is
+there.
 
-Frames close by element time. By arrival, or when the source is unbounded, they
-also close by the monotonic clock: the newest time seen plus the time that has
-passed since, so that a silent sensor does not stop the process. Each closing is
-sealed in the log and never decided again.
+Frames close by element time. By arrival, or with `boundary="clock"` (the default
+of an unbounded source), they also close by the monotonic clock: the newest time
+seen plus the time that has passed since, so that a silent sensor does not stop
+the process. With `boundary="hold"` a frame stays open until the source's own
+elements pass it, and `remark` names the silent source. Each closing is sealed in
+the log and never decided again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 
 import numpy as np
@@ -29,54 +30,73 @@ from holdfast.frames.clock import FrameClock
 from holdfast.frames.cut import Cutter, times_of
 from holdfast.graph.schemas import Column, Schema
 from holdfast.sources.assembly import Assembly, earliest
+from holdfast.sources.bad import Bad, Terms, quarantine_bad
 from holdfast.sources.elements import table_of
+from holdfast.sources.feed import Delivery, Feed, Known
 from holdfast.sources.index import Piece
-from holdfast.sources.iterators import IteratorReader
 from holdfast.sources.log import Chunk, SourceLog
+from holdfast.sources.putback import PutBack
 from holdfast.sources.reader import SourceContext, SourceFrame
+from holdfast.sources.redelivered import Redelivered
 
-__all__ = ["OpenIterator"]
+__all__ = ["OpenFeed"]
 
-# The log is synced once per batch; elements that came meanwhile join the next.
-BATCH_ROWS_MAX = 100_000
-# The function is held when this much waits: two batches, one being logged.
-WAITING_ROWS_MAX = 2 * BATCH_ROWS_MAX
 # How long the source's thread waits before it looks at `stop` and the clock.
 LOOK_S = 0.05
+# How often it looks for rows that somebody put back.
+PUT_BACK_S = 1.0
 ARRIVAL_COLUMN = "_arrival_us"
 
 
-class OpenIterator:
-    def __init__(self, reader: IteratorReader, context: SourceContext) -> None:
-        self._reader, self._context = reader, context
+class OpenFeed:
+    def __init__(
+        self,
+        feed: Feed,
+        context: SourceContext,
+        *,
+        bounded: bool,
+        id_column: str | None = None,
+        missing: str = "error",
+    ) -> None:
+        """`id_column`: elements with a value of it that was logged before are left out."""
+        self._feed, self._context, self._bounded = feed, context, bounded
         self._arrival = context.time_column is None
         schema = context.schema
         if self._arrival:
             schema = Schema((*schema.columns, Column(ARRIVAL_COLUMN, "bigint")))
         self._log = SourceLog(context.directory / "log", schema)
         self._time = ARRIVAL_COLUMN if self._arrival else context.time_column
+        self._terms = Terms(context.schema, context.name, context.new_columns, missing)
+        self._redelivered = Redelivered(self._log, id_column)
+        self._put_back = PutBack(
+            context.directory / "put-back", self._log, context.schema, context.time_column
+        )
+        self._put_back_at_s = 0.0
         self._clock = context.clock
-        self._puller = _Puller(reader, context.name, self._log.logged)
         self._wall = _Wall(context.monotonic)
         self._newest_us, self._newest_at_s = 0, context.monotonic()
+        self._spoke_us = self._wall.now_us()
+        self._started = False
+        self.bad = 0  # elements that could not be taken as declared, in this run
 
     # -- what the engine calls -----------------------------------------------
 
-    def first_time_us(self) -> int | None:
-        """Blocks until it is known; None if the iterator ends without an element with a time."""
+    def first_time_us(self, wait_s: float | None = None) -> int | None:
+        """None if the feed ends without an element that has a time, or if `wait_s` pass before one comes."""
         if self._arrival:
             return self._wall.now_us()
         # A live source is not waited for longer than its first batch.
-        spread_us = self._context.grace_us + self._context.frame_us if self._reader.bounded else 0
-        return earliest(self._logged_pieces(), spread_us)
+        spread_us = self._context.grace_us + self._context.frame_us if self._bounded else 0
+        return earliest(self._logged_pieces(wait_s), spread_us)
 
-    def _logged_pieces(self) -> Iterator[Piece]:
+    def _logged_pieces(self, wait_s: float | None) -> Iterator[Piece]:
         batch = 1
+        until_s = None if wait_s is None else time.monotonic() + wait_s
         while True:
             while (chunk := self._log.chunk(batch)) is not None:
                 yield self._piece(chunk)
                 batch += 1
-            if self._puller.has_ended():
+            if self._has_ended() or (until_s is not None and time.monotonic() >= until_s):
                 return
             self._ingest(LOOK_S)
 
@@ -96,10 +116,21 @@ class OpenIterator:
         return self._log.logged
 
     def trim(self, before_n: int) -> None:
-        self._log.trim(before_n)
+        self._log.trim(before_n, self._redelivered.needed_from())
+        self._redelivered.forget({chunk.batch for chunk in self._log.chunks()})
+
+    def remark(self) -> str:
+        """What a status should say of the source now; mostly nothing."""
+        said = self._feed.remark()
+        if said or self._by_clock or self._bounded:
+            return said
+        patience_us = max(self._context.frame_us + self._context.grace_us, 1_000_000)
+        if self._wall.now_us() - self._spoke_us < patience_us:
+            return ""
+        return f"silent since {datetime.fromtimestamp(self._spoke_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
     def close(self) -> None:
-        self._puller.stop()
+        self._feed.stop()
 
     def frames(self, stop: threading.Event) -> Iterator[SourceFrame]:
         invariant(self._clock is not None, f"source {self._context.name!r} has no clock yet")
@@ -111,7 +142,7 @@ class OpenIterator:
             if frame.n >= self._context.from_n:
                 yield frame
 
-    # -- logging, cutting, sealing -------------------------------------------
+    # -- cutting and sealing -------------------------------------------------
 
     def _fresh(self, stop: threading.Event) -> Iterator[SourceFrame]:
         context, log = self._context, self._log
@@ -128,21 +159,22 @@ class OpenIterator:
         while not stop.is_set():
             chunk = log.chunk(batch + 1)
             if chunk is None:
-                if self._puller.has_ended():
+                if self._has_ended():
                     break
                 self._ingest(LOOK_S)
                 chunk = log.chunk(batch + 1)
             closed = cutter.closed
             if chunk is not None:
                 batch = chunk.batch
-                closed = assembly.add(chunk.file, self._piece(chunk), cutter)
+                late = "admit" if "put_back" in chunk.note else None
+                closed = assembly.add(chunk.file, self._piece(chunk), cutter, late)
                 self._saw(cutter.newest_us or 0)
-            elif self._arrival or not self._reader.bounded:
+            elif self._by_clock:
                 closed = self._close_by_clock(cutter)
             yield from self._seal(assembly, cutter, closed, batch)
             assembly.check()
         if not stop.is_set():
-            # Closed, not finished: a function that has more in a later run may go on.
+            # Closed, not finished: a feed that has more in a later run may go on.
             cutter.close(Cutter.restored(cutter.state()).finish())
             yield from self._seal(assembly, cutter, cutter.closed, batch)
 
@@ -160,6 +192,12 @@ class OpenIterator:
             self._log.seal(frames, state)
         return frames
 
+    @property
+    def _by_clock(self) -> bool:
+        if self._arrival or self._context.boundary is None:
+            return self._arrival or not self._bounded
+        return self._context.boundary == "clock"
+
     def _close_by_clock(self, cutter: Cutter) -> int:
         """Close what a source as far on as the clock says would have closed."""
         if self._arrival:
@@ -173,20 +211,91 @@ class OpenIterator:
             cutter.close(n)
         return cutter.closed
 
+    # -- logging -------------------------------------------------------------
+
     def _ingest(self, wait_s: float) -> None:
         """Log what has come, or wait a little for it."""
-        items = self._puller.take(wait_s)
-        if not items:
+        self._start()
+        if self._log_put_back():
             return
-        context = self._context
-        table, error = table_of(items, context.schema, context.name, self._log.logged)
-        if self._arrival:
-            now = pa.array(np.full(table.num_rows, self._wall.now_us(), dtype=np.int64))
-            table = table.append_column(ARRIVAL_COLUMN, now)
-        if table.num_rows:
-            self._log.append(self._log.next_batch, table)
+        deliveries = self._feed.take(wait_s)
+        if not deliveries:
+            return
+        new = [each for each in deliveries if not self._redelivered.is_known(each)]
+        items = [item for each in new for item in each.items]
+        fails = self._context.bad == "fail"
+        table, bad = table_of(items, self._terms, self._log.logged, first_only=fails)
+        error: SourceError | None = None
+        if bad and fails:
+            error = bad[0].error
+            new, table, failing = self._before(new, bad[0], table)
+            deliveries = deliveries[: deliveries.index(failing)]
+        self._append(new, table, [] if fails else bad)
+        for each in deliveries:
+            self._feed.logged(each.token)
         if error is not None:
             raise error
+
+    def _before(
+        self, deliveries: list[Delivery], bad: Bad, table: pa.Table
+    ) -> tuple[list[Delivery], pa.Table, Delivery]:
+        """What came before the bad element, or before its delivery where that is one whole; and that delivery."""
+        at, whole = 0, []
+        for each in deliveries:
+            if at + len(each.items) > bad.at:
+                break
+            at += len(each.items)
+            whole.append(each)
+        failing = deliveries[len(whole)]
+        if not self._feed.whole:
+            return [*whole, self._feed.part(failing, bad.at - at)], table, failing
+        items = [item for each in whole for item in each.items]
+        return whole, table_of(items, self._terms, self._log.logged, first_only=True)[0], failing
+
+    def _append(self, deliveries: Sequence[Delivery], table: pa.Table, bad: list[Bad]) -> None:
+        if bad:
+            self.bad += len(bad)
+            if self._context.bad == "quarantine":
+                quarantine_bad(self._context.directory / "quarantine", self._log.next_batch, bad)
+        table = self._redelivered.without_known(table)
+        # Bad elements alone make an empty batch: its number is the name of the file that holds them.
+        if not table.num_rows and not bad:
+            return
+        note: dict[str, object] = {"deliveries": len(deliveries)}
+        if keys := [each.key for each in deliveries if each.key]:
+            note["keys"] = keys
+        marks = [each.mark for each in deliveries if each.mark is not None]
+        self._write(table, marks[-1] if marks else None, note)
+
+    def _log_put_back(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._put_back_at_s:
+            return False
+        found = self._put_back.next()
+        if found is None:
+            self._put_back_at_s = now_s + PUT_BACK_S
+            return False
+        path, table = found
+        self._write(table, None, {"put_back": path.name, "deliveries": 0})
+        path.unlink()
+        return True
+
+    def _write(self, table: pa.Table, mark: dict | None, note: dict) -> None:
+        self._spoke_us = self._wall.now_us()
+        if self._arrival:
+            now = pa.array(np.full(table.num_rows, self._spoke_us, dtype=np.int64))
+            table = table.append_column(ARRIVAL_COLUMN, now)
+        chunk = self._log.append(self._log.next_batch, table, mark, note)
+        self._redelivered.saw(chunk, table)
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._feed.start(Known(self._log.logged, self._log.mark))
+
+    def _has_ended(self) -> bool:
+        self._start()
+        return self._feed.has_ended()
 
     def _piece(self, chunk: Chunk) -> Piece:
         column = self._log.read(chunk, self._time)
@@ -197,13 +306,9 @@ class OpenIterator:
         if time_us > self._newest_us:
             self._newest_us, self._newest_at_s = time_us, self._context.monotonic()
 
-    @property
-    def _late(self) -> str:
-        # Arrival never runs backwards, so nothing is late by it.
-        return "admit" if self._arrival else self._context.late
-
     def _assembly_context(self) -> SourceContext:
-        return replace(self._context, late=self._late)
+        # Arrival never runs backwards, so nothing is late by it.
+        return replace(self._context, late="admit") if self._arrival else self._context
 
 
 class _Wall:
@@ -219,115 +324,3 @@ class _Wall:
     def not_before(self, time_us: int) -> None:
         """A restart under a wall clock that was set back goes on from the last arrival."""
         self._offset_us += max(0, time_us - self.now_us())
-
-
-class _Puller:
-    """Runs the user's function in a thread of its own, started with the first `take`."""
-
-    def __init__(self, reader: IteratorReader, source: str, logged: int) -> None:
-        self._reader, self._source, self._logged = reader, source, logged
-        self._changed = threading.Condition()
-        self._waiting: deque[tuple[object, int]] = deque()  # items and their rows
-        self._rows = 0
-        self._stopped = self._done = False
-        self._error: SourceError | None = None
-        self._thread: threading.Thread | None = None
-
-    def has_ended(self) -> bool:
-        """All elements were taken; raises what the function raised after the last."""
-        with self._changed:
-            ended = self._done and not self._waiting
-        if ended and self._error is not None:
-            raise self._error
-        return ended
-
-    def take(self, wait_s: float) -> list[object]:
-        """What has come, at most a batch; waits a little if nothing has."""
-        if self._thread is None:
-            name = f"holdfast-iterator-{self._source}"
-            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-            self._thread.start()
-        items: list[object] = []
-        taken = 0
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._done, wait_s)
-            while self._waiting and taken < BATCH_ROWS_MAX:
-                item, rows = self._waiting.popleft()
-                items.append(item)
-                taken += rows
-            self._rows -= taken
-            self._changed.notify_all()
-        return items
-
-    def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-
-    def _run(self) -> None:
-        try:
-            for item in self._elements():
-                rows = _rows_in(item)
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopped or self._rows < WAITING_ROWS_MAX)
-                    if self._stopped:
-                        return
-                    self._waiting.append((item, rows))
-                    self._rows += rows
-                    if len(self._waiting) == 1:
-                        self._changed.notify_all()
-        except Exception as error:  # noqa: BLE001  the user's code: wrapped, never mixed with ours
-            self._error = _raised(self._source, self._reader, error)
-        finally:
-            with self._changed:
-                self._done = True
-                self._changed.notify_all()
-
-    def _elements(self) -> Iterator[object]:
-        function = self._reader.function
-        if self._reader.takes_count:
-            yield from _items(function(self._logged))
-            return
-        # A recording begins anew: what is logged already is passed over. A live
-        # function has nothing to repeat: whatever it yields is new.
-        skip = self._logged if self._reader.bounded else 0
-        for item in _items(function()):
-            if skip == 0:
-                yield item
-                continue
-            rows = _rows_in(item)
-            if rows > skip:
-                yield _tail(item, skip)
-            skip -= min(rows, skip)
-
-
-def _items(result: object) -> Iterable[object]:
-    return [result] if hasattr(result, "columns") else result  # one table is one item
-
-
-def _rows_in(item: object) -> int:
-    return len(item) if hasattr(item, "columns") or isinstance(item, pa.RecordBatch) else 1
-
-
-def _tail(item, skip: int):
-    return item.iloc[skip:] if hasattr(item, "iloc") else item.slice(skip)
-
-
-def _raised(source: str, reader: IteratorReader, error: Exception) -> SourceError:
-    trace, line = error.__traceback__, ""
-    code = getattr(reader.function, "__code__", None)
-    while trace is not None:
-        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
-            line = f", {code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    found = SourceError(
-        "HF-S012",
-        "IteratorRaised",
-        "the function of a source raised.",
-        where=f"source {source!r}, {reader.describe()}{line}",
-        why=f"{type(error).__name__}: {error}",
-        effect="what it had yielded before is logged; a new run goes on from there",
-        do="correct the function and run again",
-    )
-    found.__cause__ = error
-    return found

@@ -1,6 +1,6 @@
 """A Python iterator as a source: logged before use, for it cannot be read again.
 
-Here is the declaration; `ingest` does the work. It imports no Arrow, so that
+Here is the declaration; `pulling` and `ingest` do the work. It imports no Arrow, so that
 `check` stays quick.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.sources.ingest import OpenIterator
+    from holdfast.sources.ingest import OpenFeed
     from holdfast.sources.reader import SourceContext
 
 __all__ = ["IteratorReader"]
@@ -29,10 +29,11 @@ class IteratorReader:
     def describe(self) -> str:
         return f"iterator {getattr(self.function, '__name__', repr(self.function))}"
 
-    def open(self, context: SourceContext) -> OpenIterator:
-        from holdfast.sources.ingest import OpenIterator
+    def open(self, context: SourceContext) -> OpenFeed:
+        from holdfast.sources.ingest import OpenFeed
+        from holdfast.sources.pulling import IteratorFeed
 
-        return OpenIterator(self, context)
+        return OpenFeed(IteratorFeed(self, context.name), context, bounded=self.bounded)
 
 
 def _takes_count(function: Callable[..., object]) -> bool:

@@ -8,7 +8,8 @@ only after its seal is on disk. After a crash the sealed frames come out as they
 were, and elements logged after the last seal are cut again from the state that
 seal carries, so nothing is lost and nothing comes twice.
 
-    log/000000000007.arrow   ingest batch 7: Arrow IPC, renamed into place
+    log/000000000007.arrow   ingest batch 7: Arrow IPC, renamed into place; in its metadata the feed's mark
+                             (of the last delivery so far) and a note on the batch itself
     log/seals.jsonl          one line per frame: check word, JSON; a torn tail is cut off
 
 One writer: the thread that runs the source.
@@ -19,8 +20,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import xxhash
@@ -42,6 +44,8 @@ class Chunk:
     batch: int
     first: int  # elements logged before it, ever
     file: IndexedFile
+    mark: dict[str, Any] | None = None  # the feed's, of the last delivery up to here
+    note: dict[str, Any] = field(default_factory=dict)  # about this batch: where it came from
 
 
 class SourceLog:
@@ -64,7 +68,15 @@ class SourceLog:
         last = self._chunks.get(self.next_batch - 1)
         return last.first + last.file.rows if last is not None else 0
 
-    def append(self, batch: int, table: pa.Table) -> Chunk:
+    @property
+    def mark(self) -> dict[str, Any] | None:
+        """The feed's mark of the last delivery logged; the chunk that has it is never trimmed."""
+        last = self._chunks.get(self.next_batch - 1)
+        return last.mark if last is not None else None
+
+    def append(
+        self, batch: int, table: pa.Table, mark: dict[str, Any] | None = None, note: dict[str, Any] | None = None
+    ) -> Chunk:
         """Durable on return. A batch already there is left as it is."""
         if batch in self._chunks:
             return self._chunks[batch]
@@ -72,7 +84,9 @@ class SourceLog:
         first = self.logged
         path = self._path(batch)
         tmp = path.with_suffix(".tmp")
-        schema = self._schema.arrow.with_metadata({"first": str(first)})
+        mark, note = self.mark if mark is None else mark, note or {}
+        about = {"first": str(first), "mark": json.dumps(mark), "note": json.dumps(note)}
+        schema = self._schema.arrow.with_metadata(about)
         with open(tmp, "wb") as file:
             with pa.ipc.new_file(file, schema) as writer:
                 writer.write_table(table.replace_schema_metadata(schema.metadata))
@@ -80,16 +94,22 @@ class SourceLog:
             os.fsync(file.fileno())
         os.replace(tmp, path)
         _sync_folder(self._directory)
-        self._chunks[batch] = self._chunk(batch, table.num_rows, first)
+        self._chunks[batch] = self._chunk(batch, table.num_rows, first, mark, note)
         self.next_batch = batch + 1
         return self._chunks[batch]
 
     def chunk(self, batch: int) -> Chunk | None:
         return self._chunks.get(batch)
 
-    def read(self, chunk: Chunk, column: str) -> pa.ChunkedArray:
+    def chunks(self) -> list[Chunk]:
+        return list(self._chunks.values())
+
+    def table(self, chunk: Chunk) -> pa.Table:
         with pa.memory_map(chunk.file.path) as source:
-            return pa.ipc.open_file(source).read_all().column(column)
+            return pa.ipc.open_file(source).read_all()
+
+    def read(self, chunk: Chunk, column: str) -> pa.ChunkedArray:
+        return self.table(chunk).column(column)
 
     # -- frames --------------------------------------------------------------
 
@@ -124,8 +144,8 @@ class SourceLog:
     def last_n(self) -> int:
         return self._seals[-1]["frame"]["n"] if self._seals else 0
 
-    def trim(self, before_n: int) -> int:
-        """Forget frames below `before_n`; how many chunk files were deleted."""
+    def trim(self, before_n: int, from_batch: int | None = None) -> int:
+        """Forget frames below `before_n`, no chunk from `from_batch` on; how many files were deleted."""
         if not self._seals:
             return 0
         # The last seal stays: it carries the state.
@@ -144,7 +164,9 @@ class SourceLog:
         doomed = [
             batch
             for batch in self._chunks
-            if batch <= self.state["batch"] and batch not in needed
+            if batch <= self.state["batch"]
+            and batch not in needed
+            and (from_batch is None or batch < from_batch)
         ]
         for batch in doomed:
             del self._chunks[batch]
@@ -163,13 +185,16 @@ class SourceLog:
             batch = _batch_of(str(path))
             try:
                 with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-                    first = int(reader.schema.metadata[b"first"])
+                    about = reader.schema.metadata
+                    first = int(about[b"first"])
+                    mark = json.loads(about.get(b"mark", b"null"))
+                    note = json.loads(about.get(b"note", b"{}"))
                     rows = sum(
                         reader.get_batch(at).num_rows for at in range(reader.num_record_batches)
                     )
             except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
                 raise self._damaged(str(path), str(error).splitlines()[0]) from error
-            self._chunks[batch] = self._chunk(batch, rows, first)
+            self._chunks[batch] = self._chunk(batch, rows, first, mark, note)
         self.next_batch = max(self._chunks, default=0) + 1
         self._seals = self._untrimmed(self._read_seals())
         self.state = self._seals[-1]["state"] if self._seals else None
@@ -221,12 +246,11 @@ class SourceLog:
 
     # -- forms ---------------------------------------------------------------
 
-    def _chunk(self, batch: int, rows: int, first: int) -> Chunk:
+    def _chunk(self, batch: int, rows: int, first: int, mark: dict | None, note: dict) -> Chunk:
         path = str(self._path(batch))
         size, mtime_ns = stat_of(path)
-        return Chunk(
-            batch, first, IndexedFile(path, "arrow", size, mtime_ns, digest_of(path), (), rows)
-        )
+        file = IndexedFile(path, "arrow", size, mtime_ns, digest_of(path), (), rows)
+        return Chunk(batch, first, file, mark, note)
 
     def _path(self, batch: int) -> Path:
         return self._directory / f"{batch:012d}.arrow"

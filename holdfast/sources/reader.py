@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import xxhash
@@ -37,6 +37,11 @@ class SourceContext:
     clock: FrameClock | None  # None until the process has a t0
     epoch: int
     monotonic: Callable[[], float]
+    process: str = ""  # name of the stream process
+    boundary: str | None = None  # "clock" | "hold"; None: as suits the reader
+    bad: str = "fail"  # "fail" | "drop" | "quarantine"
+    new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
+    spark: Any = None  # the run's session, for readers that need one
 
     @property
     def time_column(self) -> str | None:

@@ -28,7 +28,7 @@ from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources.fit import NOTHING_READ, fit
 
-__all__ = ["csv_columns", "cut_blocks", "parse", "read_bytes", "unreadable"]
+__all__ = ["csv_columns", "cut_blocks", "parse", "parsed", "read_bytes", "unreadable"]
 
 # Large enough that parsing dominates opening and seeking, small enough that a
 # frame of a few rows does not parse a day.
@@ -155,6 +155,22 @@ def parse(
     raise _bad_row(path, byte + _find_bad(block, format, options, schema), _short(error))
 
 
+def parsed(block: bytes, format: str, options: dict, schema: Schema, unexpected: str) -> pa.Table:
+    """The declared columns of lines that are no file; raises what Arrow raises.
+
+    `unexpected`: "ignore" or "error", of JSON fields that are not declared.
+    """
+    error: Exception | None = None
+    for unit, zone in _TIMES:
+        try:
+            return fit(_parsed(block, format, options, schema, unit, zone, unexpected), schema, "")
+        except pa.ArrowInvalid as failed:
+            error = error or failed
+            if not _has_times(schema):
+                break
+    raise error
+
+
 # Arrow reads a time with a zone only as a type with one, and the other way
 # round; a column has one of the two in all its rows.
 _TIMES = (("us", "UTC"), ("us", None), ("ns", "UTC"), ("ns", None))
@@ -165,7 +181,13 @@ def _has_times(schema: Schema) -> bool:
 
 
 def _parsed(
-    block: bytes, format: str, options: dict, schema: Schema, unit: str, zone: str | None
+    block: bytes,
+    format: str,
+    options: dict,
+    schema: Schema,
+    unit: str,
+    zone: str | None,
+    unexpected: str = "ignore",
 ) -> pa.Table:
     types = [
         pa.field(f.name, pa.timestamp(unit, zone) if pa.types.is_timestamp(f.type) else f.type)
@@ -178,7 +200,7 @@ def _parsed(
             pa.BufferReader(block),
             arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
             arrow_json.ParseOptions(
-                explicit_schema=pa.schema(types), unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema(types), unexpected_field_behavior=unexpected
             ),
         )
     quote = options.get("quote") or False

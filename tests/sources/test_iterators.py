@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
+from holdfast.sources.bad import Terms
 from holdfast.sources.elements import table_of
 
 from .conftest import SCHEMA, SECOND, Driver
@@ -164,8 +165,8 @@ def test_all_kinds_of_elements_keep_their_order():
         pa.record_batch({"a": [6], "b": ["v"]}),
         (7, "w"),
     ]
-    table, error = table_of(items, schema, "s", 0)
-    assert error is None and table.schema.equals(schema.arrow)
+    table, bad = table_of(items, Terms(schema, "s"), 0, first_only=True)
+    assert bad == [] and table.schema.equals(schema.arrow)
     assert table.column("a").to_pylist() == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -182,9 +183,12 @@ def test_all_kinds_of_elements_keep_their_order():
 )
 def test_a_bad_element_is_named_and_those_before_it_are_kept(bad, told):
     schema = Schema.of("a int, b string")
-    table, error = table_of([(0, "x"), (1, "y"), bad, (3, "z")], schema, "s", first=10)
+    items = [(0, "x"), (1, "y"), bad, (3, "z")]
+    table, [found] = table_of(items, Terms(schema, "s"), 10, first_only=True)
     assert table.column("a").to_pylist() == [0, 1]
-    assert all(word in str(error) for word in told), str(error)
+    assert all(word in str(found.error) for word in told), str(found.error)
+    table, [found] = table_of(items, Terms(schema, "s"), 10, first_only=False)
+    assert (table.column("a").to_pylist(), found.at) == ([0, 1, 3], 2)
 
 
 def test_a_bad_element_stops_the_source_after_those_before_it(driver):

@@ -1,0 +1,92 @@
+"""Elements that cannot be taken as declared: found one by one, then failed, dropped or kept apart.
+
+Quarantined, an element lies as it came in `quarantine/bad-<batch>.jsonl` of the
+source's folder, one JSON object each: {"at", "frame", "reason", "raw"}. The file
+is named by the ingest batch and synced before that batch is logged. So it is
+written once however often the batch is tried, and what it holds is acknowledged
+only when it is safe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.errors import SourceError
+
+__all__ = ["REFUSED", "Bad", "Terms", "halved", "quarantine_bad"]
+
+# What pyarrow raises for values that do not fit.
+REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError, TypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What elements must be like to be taken."""
+
+    schema: object  # graph.schemas.Schema
+    source: str
+    new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
+    missing: str = "error"  # "error" | "null": a declared field that is not there
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    at: int  # among the items
+    error: SourceError
+    reason: str
+    raw: str
+
+
+def halved(
+    rows: Sequence[object], attempt: Callable[[Sequence[object]], pa.Table], first_only: bool
+) -> tuple[list[pa.Table], list[tuple[int, Exception]]]:
+    """Tables of all good rows in order, and (place, error) of each bad one; or up to the first bad one.
+
+    All at once if all are good; otherwise in halves, so that one bad row among
+    many costs a few attempts and not one for each.
+    """
+    tables: list[pa.Table] = []
+    bad: list[tuple[int, Exception]] = []
+    todo = [(0, len(rows))]
+    while todo:
+        start, stop = todo.pop()
+        if start == stop:
+            continue
+        try:
+            tables.append(attempt(rows[start:stop]))
+        except (*REFUSED, SourceError) as error:
+            if stop - start == 1:
+                bad.append((start, error))
+                if first_only:
+                    break
+                continue
+            middle = (start + stop) // 2
+            todo += [(middle, stop), (start, middle)]
+    return tables, bad
+
+
+def quarantine_bad(folder: Path, batch: int, found: Sequence[Bad]) -> None:
+    """Durable on return."""
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    folder.mkdir(parents=True, exist_ok=True)
+    final = folder / f"bad-{batch:012d}.jsonl"
+    whole = final.with_suffix(".tmp")
+    with open(whole, "w", encoding="utf-8") as file:
+        for bad in found:
+            record = {"at": at, "frame": None, "reason": bad.reason, "raw": bad.raw}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(whole, final)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,63 @@
+"""Quarantined rows that are put back: files in `put-back/` of the source's folder, logged as new elements.
+
+Whoever puts rows back (`holdfast quarantine put-back`) writes `NAME.parquet` there,
+under another name first, then renamed. The open source logs each file as one
+ingest batch whose note holds the file's name, then deletes the file. A crash in
+between leaves both, and the note says that the rows are in the log already.
+
+A row that was late once is late again: put back, it is admitted into the lowest
+open frame whatever `late=` says, for somebody has decided.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from holdfast.errors import SourceError
+from holdfast.frames.cut import NULL_US, times_of
+from holdfast.frames.identity import END_US
+from holdfast.graph.schemas import Schema
+from holdfast.sources.fit import check_fits, fit
+from holdfast.sources.log import SourceLog
+
+__all__ = ["PutBack"]
+
+_log = logging.getLogger("holdfast.sources")
+
+
+class PutBack:
+    def __init__(self, folder: Path, log: SourceLog, schema: Schema, time_column: str | None) -> None:
+        self._folder, self._schema, self._time = folder, schema, time_column
+        done = {chunk.note.get("put_back") for chunk in log.chunks()}
+        for path in self._files():
+            if path.name in done:
+                path.unlink()
+
+    def next(self) -> tuple[Path, pa.Table] | None:
+        """A file and its rows; one that does not fit is set aside and named in the log."""
+        for path in self._files():
+            try:
+                return path, self._read(path)
+            except (SourceError, pa.ArrowException, OSError) as error:
+                os.replace(path, path.with_suffix(".refused"))
+                _log.warning("%s was not put back and is set aside as .refused: %s", path, error)
+        return None
+
+    def _files(self) -> list[Path]:
+        return sorted(self._folder.glob("*.parquet")) if self._folder.is_dir() else []
+
+    def _read(self, path: Path) -> pa.Table:
+        table = pq.read_table(path)
+        check_fits(table.schema, self._schema, str(path))
+        table = fit(table, self._schema, str(path))
+        if self._time is not None:
+            times = times_of(table.column(self._time))
+            if np.any((times == NULL_US) | (times >= END_US)):
+                raise SourceError("HF-S007", "TimeMissing", "a row has no time.", where=str(path))
+        return table

@@ -1,0 +1,147 @@
+"""Text that came over the wire, one record each: JSON objects or CSV lines, as an Arrow table.
+
+A batch is parsed at once, by the parser that reads files; only where that fails
+is it taken apart, until the bad records stand alone (`bad.halved`). A field that
+is declared and not there makes a record bad, unless `missing="null"`: a misspelt
+name would otherwise be a column of nulls. Fields nobody declared are ignored,
+refused, or kept as JSON in the column `_more`, as `new_columns=` says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
+from holdfast.sources import text
+from holdfast.sources.bad import Bad, Terms, halved
+
+__all__ = ["MORE", "Record", "parse_records", "split_payload"]
+
+MORE = "_more"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    raw: bytes
+    given: dict[str, str] = field(default_factory=dict)  # columns known from elsewhere: a topic's levels
+    format: str = "json"  # "json" | "csv"
+    delimiter: str = ","
+    where: str = ""  # topic or sender, for errors
+
+
+def split_payload(payload: bytes, **about: object) -> Iterator[Record]:
+    """One record per JSON object of a payload: itself, or each of an array."""
+    body = payload.strip()
+    if body.startswith(b"[") or b"\n" in body:
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None  # as it is: parsing says what is wrong with it
+        if isinstance(found, list):
+            for each in found:
+                yield Record(json.dumps(each, ensure_ascii=False).encode(), **about)
+            return
+        if isinstance(found, dict):
+            body = json.dumps(found, ensure_ascii=False).encode()
+    yield Record(body, **about)
+
+
+def parse_records(
+    records: Sequence[Record], terms: Terms, first: int, first_only: bool
+) -> tuple[list[pa.Table], list[Bad]]:
+    """Tables of the good records; the bad ones by their place. `first`: number of the first, for errors."""
+    tables, failed = halved(records, lambda some: _table(some, terms), first_only)
+    bad = [_bad(records[at], at, first + at, error, terms) for at, error in failed]
+    return tables, bad
+
+
+def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
+    """All of them, or an exception that names the reason if there is only one."""
+    given, kept = records[0].given, terms.new_columns == "keep" and MORE in terms.schema
+    read = Schema(
+        tuple(c for c in terms.schema.columns if c.name not in given and not (kept and c.name == MORE))
+    )
+    block = b"\n".join(record.raw for record in records)
+    block.decode()  # Arrow does not look: text that is not UTF-8 would surface in an operator
+    options = {"columns": read.names, "delimiter": records[0].delimiter, "quote": '"'}
+    strict = terms.new_columns == "fail" and records[0].format == "json"
+    try:
+        table = text.parsed(block, records[0].format, options, read, "error" if strict else "ignore")
+    except pa.ArrowInvalid as error:
+        if strict and len(records) == 1 and (new := _undeclared(records[0], terms)):
+            raise _new_columns(records[0], new, terms) from error
+        raise
+    if table.num_rows != len(records):
+        raise ValueError("it is empty" if not records[0].raw.strip() else "it holds more than one object")
+    if records[0].format == "json" and terms.missing != "null":
+        _check_there(records, table, read)
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for name in given:
+        if name in terms.schema:
+            kind = terms.schema.arrow.field(name).type
+            columns[name] = pa.array([record.given[name] for record in records]).cast(kind)
+    if kept:
+        columns[MORE] = pa.array([_more(record, terms) for record in records], pa.string())
+    return pa.table([columns[name] for name in terms.schema.names], schema=terms.schema.arrow)
+
+
+def _check_there(records: Sequence[Record], table: pa.Table, read: Schema) -> None:
+    """A null is fine where the record says null; a name that is not there is not."""
+    for column in table.columns:
+        if column.null_count:
+            for at in pc.indices_nonzero(column.is_null()).to_pylist():
+                found = json.loads(records[at].raw)
+                for name in read.names:
+                    if name not in found:
+                        raise ValueError(f"there is no field {name!r}; the fields are {', '.join(found)}")
+
+
+def _undeclared(record: Record, terms: Terms) -> dict[str, object]:
+    try:
+        found = json.loads(record.raw)
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if name not in terms.schema or name in record.given}
+
+
+def _more(record: Record, terms: Terms) -> str | None:
+    more = _undeclared(record, terms)
+    return json.dumps(more, ensure_ascii=False, sort_keys=True) if more else None
+
+
+def _bad(record: Record, at: int, number: int, error: Exception, terms: Terms) -> Bad:
+    raw = record.raw.decode(errors="backslashreplace")
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, SourceError):
+        return Bad(at, error, error.what, raw)
+    shown = raw[:120] + ("..." if len(raw) > 120 else "")
+    said = SourceError(
+        "HF-S013",
+        "BadRecord",
+        f"record {number} cannot be read as declared.",
+        where=f"source {terms.source!r}" + (f", {record.where}" if record.where else ""),
+        why=f"{reason}; it was {shown}",
+        effect="it is not logged and not acknowledged, nor what came after it; records before it are logged",
+        do="mend the sender; or declare bad='quarantine' (kept apart) or bad='drop' and run again",
+    )
+    return Bad(at, said, reason, raw)
+
+
+def _new_columns(record: Record, new: dict[str, object], terms: Terms) -> SourceError:
+    return SourceError(
+        "HF-S014",
+        "NewColumns",
+        f"a record has fields that are not declared: {', '.join(new)}.",
+        where=f"source {terms.source!r}" + (f", {record.where}" if record.where else ""),
+        why="new_columns='fail' was declared",
+        effect="it is not logged and not acknowledged, nor what came after it; records before it are logged",
+        do="add them to schema=; or new_columns='ignore', or 'keep' with a column '_more string'",
+    )
