@@ -1,0 +1,205 @@
+"""What was set aside: late rows, records that could not be read, rows an operator raised on.
+
+    sources/NAME/quarantine/00000012.parquet      late rows, by the frame they came too late for
+    sources/NAME/quarantine/bad-000000000007.jsonl  records as they came: {"at", "frame", "reason", "raw"}
+    units/NAME/quarantine/00000041-PORT.parquet   rows an operator raised on; 00000041.json says why
+
+Rows of a source with a log can be put back: they are handed to the source as a file
+in sources/NAME/put-back and become new elements of the next frames. What was put
+back is written down before and after the move, under the name of its file, so the
+same file is never put back twice, though a replay may set the same rows aside again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.records.journal import Journal
+from holdfast.records.kept import Kept
+from holdfast.records.masking import masked, shown_rows
+
+__all__ = ["SetAside", "put_back", "set_aside", "shown_item"]
+
+_LATE = re.compile(r"(\d{8,})\.parquet")
+_POISON = re.compile(r"(\d{8,})-(.+)\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    item: str  # what a user names: from the state folder, as in sources/ecg/quarantine/00000012.parquet
+    kind: str  # "late" | "bad" | "raised"
+    of: str  # source, or unit
+    frame: int | None
+    rows: int
+    why: str
+    stream: str = ""  # whose rows they are
+    put_back: str = ""  # when, if they were
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def set_aside(kept: Kept) -> list[SetAside]:
+    """Everything that lies in quarantine, sources first, by name."""
+    return sorted([*_of_sources(kept), *_of_units(kept)], key=lambda each: each.item)
+
+
+def _of_sources(kept: Kept) -> Iterator[SetAside]:
+    for path in sorted(kept.root.glob("sources/*/quarantine/*")):
+        source, item = path.parts[-3], str(path.relative_to(kept.root))
+        if found := _LATE.fullmatch(path.name):
+            n = int(found[1])
+            at = _put_back_at(kept, source, f"late-{path.name}")
+            yield SetAside(item, "late", source, n, _parquet_rows(path), f"came too late for frame {n}", source, at)
+        elif path.name.startswith("bad-") and path.suffix == ".jsonl":
+            records = _bad_records(path)
+            reasons = sorted({str(each.get("reason", "")) for each in records})
+            more = f" and {len(reasons) - 1} more reasons" if len(reasons) > 1 else ""
+            why = "cannot be read as declared" if kept.hides_values else f"{reasons[0] if reasons else ''}{more}"
+            yield SetAside(item, "bad", source, None, len(records), why, source)
+
+
+def _of_units(kept: Kept) -> Iterator[SetAside]:
+    for path in sorted(kept.root.glob("units/*/quarantine/*.parquet")):
+        found = _POISON.fullmatch(path.name)
+        if found is None:
+            continue
+        unit, n = path.parts[-3], int(found[1])
+        note = _note(path, n)
+        operator = str(note.get("operator", "") or (found[2] if found[2] in kept.deployment["operators"] else ""))
+        error = str(note.get("error", "")).splitlines()
+        why = f"operator {operator or unit} raised"
+        if error and not kept.hides_values:
+            why += f": {error[0]}"
+        stream = next((each for each in (note.get("stream"), note.get("port"), found[2]) if each in kept.streams), "")
+        at = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
+        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, at)
+
+
+def _note(path: Path, n: int) -> dict[str, Any]:
+    for note in (path.with_suffix(".json"), path.with_name(f"{n:08d}.json")):
+        if note.is_file():
+            return json.loads(note.read_text())
+    return {}
+
+
+def _parquet_rows(path: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(path).num_rows
+
+
+def _bad_records(path: Path) -> list[dict[str, Any]]:
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            found.append({"reason": "this line of the quarantine is damaged", "raw": line})
+    return found
+
+
+def shown_item(kept: Kept, item: str, *, limit: int = 100) -> tuple[SetAside, list[dict[str, Any]]]:
+    """One item and its rows, as they may be shown."""
+    found = _meant(kept, item)
+    path = kept.root / found.item
+    if found.kind != "bad":
+        import pyarrow.parquet as pq
+
+        return found, shown_rows(pq.read_table(path).slice(0, limit), hide=kept.hides_values)
+    records = _bad_records(path)[:limit]
+    if kept.hides_values:
+        records = [{**each, "raw": masked(each.get("raw", "")), "reason": ""} for each in records]
+    return found, records
+
+
+def _meant(kept: Kept, item: str) -> SetAside:
+    """By its whole name, or by an end of it that only one has."""
+    everything = set_aside(kept)
+    ends = [each for each in everything if each.item == item or each.item.endswith(f"/{item}")]
+    if len(ends) == 1:
+        return ends[0]
+    raise UsageError(
+        "HF-E020",
+        "NotInQuarantine",
+        f"{item!r} {'is the end of several names' if ends else 'does not lie'} in quarantine.",
+        where=str(kept.root),
+        why=f"there is: {', '.join(each.item for each in (ends or everything)[:5]) or 'nothing'}",
+        effect="nothing was changed",
+        do="holdfast quarantine ls",
+    )
+
+
+# ---- putting back ----
+
+
+def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
+    """Hand rows to their sources as new elements. All are looked at before the first is moved."""
+    chosen = [_meant(kept, item) for item in items]
+    for each in chosen:
+        _refuse(kept, each)
+    return [_moved(kept, each) for each in chosen]
+
+
+def _refuse(kept: Kept, item: SetAside) -> None:
+    why = do = ""
+    if item.put_back:
+        why = f"it was put back at {item.put_back}; a replay has set the same rows aside again"
+        do = "nothing: the rows are in the stream already"
+    elif item.kind == "bad":
+        why, do = "these are records as they came, and they could not be read", "mend them where they come from, and send them again"
+    elif item.stream not in kept.sources:
+        of = f"stream {item.stream!r}" if item.stream else f"an inner stream of unit {item.of!r}"
+        why = f"they are rows of {of}, which is made by operators: it has no way in"
+        do = "mend the operator; put back the rows of the source they were made of"
+    elif not (kept.root / "sources" / item.stream / "log").is_dir():
+        why = f"source {item.stream!r} reads files and is cut from these alone; it has no log"
+        do = "copy the file into the source's folder under a name that sorts last"
+    if why:
+        raise UsageError(
+            "HF-E021", "CannotPutBack", f"{item.item} cannot be put back.",
+            where=str(kept.root), why=why, effect="nothing was moved", do=do,
+        )  # fmt: skip
+
+
+def _moved(kept: Kept, item: SetAside) -> SetAside:
+    source = kept.root / "sources" / item.stream
+    path = kept.root / item.item
+    name = f"late-{path.name}" if item.kind == "late" else f"{item.of}-{path.name}"
+    journal = Journal(source, "put-back", keep=None, sync=True)
+    last = journal.last()
+    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": item.item, "rows": item.rows, "at": time.time()}
+    # Before: should we die after the move and a replay write the file again, it is still refused.
+    journal.append(entry | {"state": "begun"})
+    folder = source / "put-back"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    os.replace(path, folder / name)  # one file system: the rows are in one place or the other
+    journal.append(entry | {"state": "done"})
+    journal.close()
+    return SetAside(**{**asdict(item), "put_back": _time(entry["at"])})
+
+
+def _put_back_at(kept: Kept, source: str, name: str) -> str:
+    """When this file was put back, "" if it was not."""
+    folder = kept.root / "sources" / source
+    if not folder.is_dir():
+        return ""
+    own = [entry for entry in Journal(folder, "put-back").entries() if entry["file"] == name]
+    if not own:
+        return ""
+    path = kept.root / own[-1]["from"]
+    # Begun and not done: we died around the move. A file older than that has not moved; a newer one is a replay's.
+    moved = own[-1]["state"] == "done" or not path.exists() or path.stat().st_mtime > own[-1]["at"]
+    return _time(own[-1]["at"]) if moved else ""
+
+
+def _time(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

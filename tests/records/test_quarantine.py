@@ -1,0 +1,113 @@
+"""Rows set aside are listed, shown and put back, each file once."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.errors import UsageError
+from holdfast.records.journal import Journal
+from holdfast.records.kept import Kept
+from holdfast.records.quarantine import put_back, set_aside, shown_item
+from tests.records.conftest import ROWS, SCHEMA
+
+LATE = "sources/probes/quarantine/00000002.parquet"
+BAD = "sources/probes/quarantine/bad-000000000007.jsonl"
+RAISED = "units/hot/quarantine/00000003-probes.parquet"
+
+
+def quarantine(folder):
+    """As the engine leaves it: late rows, unreadable records, rows an operator raised on."""
+    late = folder.root / LATE
+    late.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(ROWS[:2], SCHEMA.arrow), late)
+    (folder.root / BAD).write_text(json.dumps({"at": "t", "frame": None, "reason": "no number: '9x'", "raw": '{"zone": "9x"}'}) + "\n")
+    raised = folder.root / RAISED
+    raised.parent.mkdir(exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(ROWS[8:9], SCHEMA.arrow), raised)
+    (raised.parent / "00000003.json").write_text(
+        json.dumps({"frame": 3, "operator": "hot", "ports": {"probes": [[0, 1]]}, "error": "ValueError: 78.0 is odd"})
+    )
+    (folder.root / "sources/probes/log").mkdir(exist_ok=True)
+    return Kept(folder.root)
+
+
+@pytest.fixture
+def kept(folder):
+    return quarantine(folder)
+
+
+def test_everything_set_aside_is_listed_with_its_reason(kept):
+    found = [(each.kind, each.of, each.frame, each.rows, each.stream) for each in set_aside(kept)]
+
+    assert found == [("late", "probes", 2, 2, "probes"), ("bad", "probes", None, 1, "probes"), ("raised", "hot", 3, 1, "probes")]
+    assert [each.why for each in set_aside(kept)] == [
+        "came too late for frame 2", "no number: '9x'", "operator hot raised: ValueError: 78.0 is odd",
+    ]  # fmt: skip
+
+
+def test_rows_are_shown(kept):
+    assert [row["celsius"] for row in shown_item(kept, "00000002.parquet")[1]] == [70.0, 71.0]
+    assert shown_item(kept, BAD)[1][0]["raw"] == '{"zone": "9x"}'
+
+
+def test_hidden_values_stay_hidden(make_folder):
+    kept = quarantine(make_folder(values="hide"))
+
+    everything = [each.to_json() for each in set_aside(kept)]
+    shown = [shown_item(kept, each["item"])[1] for each in everything]
+
+    text = json.dumps([everything, shown])
+    assert not any(value in text for value in ("70.0", "71.0", "78.0", "9x"))
+    assert "<float>" in text
+
+
+def test_rows_are_put_back_once(kept):
+    """A replay sets the same rows aside again; put back a second time they would count twice."""
+    [moved] = put_back(kept, [LATE])
+
+    target = kept.root / "sources/probes/put-back/late-00000002.parquet"
+    assert pq.read_table(target).num_rows == moved.rows == 2
+    assert not (kept.root / LATE).exists()
+    target.rename(kept.root / LATE)  # taken by the source, and set aside again by a replay
+    with pytest.raises(UsageError, match="HF-E021.*\n.*\n.*put back at"):
+        put_back(kept, [LATE])
+    assert (kept.root / LATE).exists()
+
+
+@pytest.mark.parametrize("killed", ["before the move", "after the move"])
+def test_a_put_back_that_died_is_neither_lost_nor_doubled(kept, killed):
+    begun = {"n": 1, "file": "late-00000002.parquet", "from": LATE, "rows": 2, "at": (kept.root / LATE).stat().st_mtime + 5}
+    if killed == "after the move":
+        begun["at"] -= 10  # the file there now was written since, by a replay
+    Journal(kept.root / "sources/probes", "put-back", keep=None).append(begun | {"state": "begun"})
+
+    if killed == "before the move":
+        assert put_back(kept, [LATE])[0].rows == 2
+    else:
+        with pytest.raises(UsageError, match="HF-E021"):
+            put_back(kept, [LATE])
+
+
+def test_rows_an_operator_raised_on_go_back_to_their_source(kept):
+    put_back(kept, [RAISED])
+
+    assert [path.name for path in (kept.root / "sources/probes/put-back").iterdir()] == ["hot-00000003-probes.parquet"]
+
+
+def test_what_has_no_way_back_stays_with_all_that_was_named(kept):
+    with pytest.raises(UsageError, match="could not be read"):
+        put_back(kept, [LATE, BAD])
+    assert (kept.root / LATE).exists()
+
+    (kept.root / "sources/probes/log").rmdir()
+    with pytest.raises(UsageError, match="has no log"):
+        put_back(kept, [LATE])
+
+
+def test_an_item_must_be_named_unmistakably(kept):
+    with pytest.raises(UsageError, match="HF-E020"):
+        put_back(kept, ["parquet"])
