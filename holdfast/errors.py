@@ -20,6 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.redaction import hidden, redacted
+
 __all__ = [
     "Broken",
     "EnvironmentRefused",
@@ -50,6 +52,12 @@ class Finding:
     do: str = ""
     warning: bool = False
 
+    def __post_init__(self) -> None:
+        """However a value got into the text: it does not stay there."""
+        what, why = hidden(self.code, self.what, self.why)
+        for field, text in (("what", what), ("why", why), ("where", self.where), ("effect", self.effect), ("do", self.do)):
+            object.__setattr__(self, field, redacted(text))
+
     def __str__(self) -> str:
         mark = " warning" if self.warning else ""
         lines = [f"{self.code}{mark} {self.name}: {self.what}"]
@@ -77,9 +85,10 @@ class HoldfastError(Exception):
         do: str = "",
     ) -> None:
         self.finding = Finding(code, name, what, where, why, effect, do)
-        self.code, self.name, self.what = code, name, what
-        self.where, self.why, self.effect, self.do = where, why, effect, do
-        super().__init__(str(self.finding))
+        finding = self.finding  # its texts, not ours: they are without secrets
+        self.code, self.name, self.what = code, name, finding.what
+        self.where, self.why, self.effect, self.do = finding.where, finding.why, finding.effect, finding.do
+        super().__init__(str(finding))
 
     def __reduce__(self):
         # Exceptions cross process borders on Spark; the keyword fields must survive.

@@ -60,6 +60,17 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")]
 
 
+@app.callback()
+def everywhere(
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
+) -> None:
+    """Stream processes on PySpark that keep their promises."""
+    if profile is not None:
+        import os
+
+        os.environ["HOLDFAST_PROFILE"] = profile  # as if it had been said there: every command reads it
+
+
 @app.command()
 def doctor(
     as_json: Json = False,
@@ -122,6 +133,7 @@ def run(
     state: State = None,
     rate: Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')] = None,
     until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
     as_json: Json = False,
 ) -> None:
     """Run a process until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
@@ -138,6 +150,7 @@ def run(
             keep=tuple(keep or ()),
             rate=rate,
             until_frame=until_frame,
+            profile=profile,
         )
     )
 
@@ -261,8 +274,10 @@ def _defect(error: Exception) -> int:
     import tempfile
     import traceback
 
+    from holdfast.redaction import redacted
+
     with tempfile.NamedTemporaryFile("w", prefix="holdfast-", suffix=".traceback", delete=False) as file:
-        file.write(traceback.format_exc())
+        file.write(redacted(traceback.format_exc()))
     finding = Finding(
         "HF-E012",
         "Defect",

@@ -27,10 +27,12 @@ def state_dirs(named: str | None, state: Path | None = None) -> list[Path]:
             raise _nothing_here("no process has run in this folder.", f"{FOLDER}/ has no state folder")
         return found
     if _is_file(named):
+        from holdfast.engine.profile import load_profile
         from holdfast.engine.run import state_folder
         from holdfast.graph.loading import load
 
-        return [state_folder(load(named).graph())]
+        graph = load(named).graph()
+        return [state_folder(graph, load_profile(beside=graph.base).state)]
     if not (FOLDER / named).is_dir():
         known = ", ".join(sorted(path.parent.name for path in FOLDER.glob("*/deployment.json")))
         raise _nothing_here(f"no process {named!r} has run in this folder.", f"known here: {known or 'none'}")

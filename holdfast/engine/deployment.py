@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from holdfast.errors import StateRefused, UsageError
 from holdfast.graph.fingerprint import fingerprint
-from holdfast.graph.model import Graph
+from holdfast.graph.model import Graph, Sink
 from holdfast.graph.units import Unit
 from holdfast.records.ledgers import target_of
 
-__all__ = ["Changes", "begins", "compare", "describe"]
+__all__ = ["Changes", "begins", "compare", "describe", "sink_behind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,7 @@ def describe(graph: Graph, units: Sequence[Unit], t0_us: int | None) -> dict:
         "time": str(graph.time),
         "partitions": graph.partitions,
         "t0_us": t0_us,
+        "values": graph.values,
         "operators": {each.name: fingerprint(each) for each in graph.operators},
         "stateful": [each.name for each in graph.operators if each.is_stateful],
         "units": {unit.name: list(unit.operators) for unit in units},
@@ -160,3 +161,15 @@ def begins(old: dict | None, units: Sequence[Unit], done: dict[str, int], fresh:
 
 def _unit_of(deployment: dict, operator: str) -> tuple[str, list[str]] | None:
     return next(((unit, own) for unit, own in deployment["units"].items() if operator in own), None)
+
+
+def sink_behind(sink: Sink, last: int, first: int) -> StateRefused:
+    return StateRefused(
+        "HF-R006",
+        "SinkBehind",
+        f"sink {sink.name!r} has frames up to {last}; the oldest frame still kept is {first}.",
+        where=sink.line,
+        why="it had acknowledged more: its table was deleted, restored from an older copy, or is another one",
+        effect="nothing was started; going on would leave a hole in the table",
+        do="put the table back, or begin anew with a folder of its own: --state DIR",
+    )

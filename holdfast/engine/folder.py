@@ -16,6 +16,7 @@ checkpoint of its own epoch and to staging, which nobody reads again.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -36,6 +37,8 @@ class StateFolder:
     def acquire(self, process: str) -> int:
         """Take the lock and the next epoch. A second run is refused."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with contextlib.suppress(PermissionError):  # somebody else's folder that we may write to stays as it is
+            self.root.chmod(0o700)  # it was there already, made by hand
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,18 +28,21 @@ from holdfast.engine.failure import explain, explain_start
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.intake import Intake, look_at
 from holdfast.engine.outlet import Outlet
+from holdfast.engine.profile import Profile, load_profile
+from holdfast.engine.settings import MASTER
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot
 from holdfast.engine.types import infer
 from holdfast.engine.unit import UnitQuery
 from holdfast.engine.watch import DelayWatch, DiskWatch
-from holdfast.errors import Finding, HoldfastError, ProcessRefused, StateRefused
+from holdfast.errors import Finding, HoldfastError, ProcessRefused
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.files import list_frames, read_frame
-from holdfast.graph.model import Graph, Sink
+from holdfast.graph.model import Graph
 from holdfast.graph.rules import check_structure
 from holdfast.graph.units import Unit, cut
 from holdfast.records.incidents import Incidents
+from holdfast.redaction import hide_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,17 +76,21 @@ def start(
     until_frame: int | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Status], None] | None = None,
+    profile: str | None = None,
 ) -> Run:
     """Check, activate and begin. Returns when every unit's query runs."""
+    graph = process.graph()
+    chosen = load_profile(profile, beside=graph.base)
     return start_graph(
-        process.graph(),
-        state=state,
+        chosen.applied_to(graph),
+        state=state if state is not None else chosen.state,
         fresh=fresh,
         keep=keep,
-        rate=rate,
+        rate=rate if rate is not None else chosen.rate,
         until_frame=until_frame,
         spark=spark,
         on_progress=on_progress,
+        profile=chosen,
     )
 
 
@@ -99,13 +106,14 @@ def start_graph(
     on_progress: Callable[[Status], None] | None = None,
     changes: Mapping[int, Mapping[str, Any]] | None = None,
     frames_at_once: int = FRAMES_AT_ONCE,
+    profile: Profile | None = None,
 ) -> Run:
     """The same for a graph; `changes` are parameter changes planned for frames to come."""
     findings = check_structure(graph)
     if any(not finding.warning for finding in findings):
         raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
     run = Run(graph, state_folder(graph, state), rate=rate, until=until_frame, on_progress=on_progress,
-              frames_at_once=frames_at_once)  # fmt: skip
+              frames_at_once=frames_at_once, profile=profile or Profile())  # fmt: skip
     run.findings = findings
     try:
         run.activate(spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
@@ -127,8 +135,11 @@ class Run:
         until: int | None = None,
         on_progress: Callable[[Status], None] | None = None,
         frames_at_once: int = FRAMES_AT_ONCE,
+        profile: Profile = Profile(),
     ) -> None:
-        self._frames_at_once = frames_at_once
+        self._frames_at_once, self.profile = frames_at_once, profile
+        if graph.values == "hide":
+            hide_values(graph.names)
         self.graph = graph
         self.folder = StateFolder(root.absolute())
         self.findings: list[Finding] = []
@@ -210,7 +221,8 @@ class Run:
 
         began = time.monotonic()
         if spark is None:
-            self._spark = open_session(self.folder.root)
+            master, hide = self.profile.master or MASTER, self.graph.values == "hide"
+            self._spark = open_session(self.folder.root, master=master, conf=self.profile.spark_conf(), quiet=hide)
             self._own_session = True
             self.notes.append(f"Spark {self._spark.sparkContext.master} {time.monotonic() - began:.1f} s")
         else:
@@ -324,7 +336,7 @@ class Run:
             is_new = sink.name not in known and not last
             begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
             if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
-                raise _sink_behind(sink, last, first)
+                raise deployed.sink_behind(sink, last, first)
             written = min(max(last, first - 1), queue.sealed)
             self._board.sinks[sink.name] = (sink.stream, written)
             queue.acked[f"sink {sink.name}"] = written
@@ -567,18 +579,6 @@ class Run:
                 return {"stopping": True}
             case other:
                 return {"error": f"no such request: {other!r}", "code": "", "exit": 2}
-
-
-def _sink_behind(sink: Sink, last: int, first: int) -> StateRefused:
-    return StateRefused(
-        "HF-R006",
-        "SinkBehind",
-        f"sink {sink.name!r} has frames up to {last}; the oldest frame still kept is {first}.",
-        where=sink.line,
-        why="it had acknowledged more: its table was deleted, restored from an older copy, or is another one",
-        effect="nothing was started; going on would leave a hole in the table",
-        do="put the table back, or begin anew with a folder of its own: --state DIR",
-    )
 
 
 def _now() -> str:

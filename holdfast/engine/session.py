@@ -60,14 +60,15 @@ def open_session(
     *,
     master: str = settings.MASTER,
     conf: Mapping[str, str] | None = None,
+    quiet: bool = False,
 ) -> SparkSession:
-    """Start Spark for a state folder. `conf` overrides our settings."""
+    """Start Spark for a state folder. `conf` overrides our settings; `quiet`: Spark's log may quote rows, so none."""
     _refuse_if_open()
     # Relative paths would be the JVM's and the workers' to interpret.
     state_dir = Path(state_dir).absolute()
     java = find_java()
     places = _make_places(state_dir)
-    wanted = settings.session_conf(places, master=master, conf=dict(conf or {}))
+    wanted = settings.session_conf(places, master=master, conf=dict(conf or {}), quiet=quiet)
     try:
         with _launch_environment(java), _signals_untouched():
             session = _start(wanted, places)

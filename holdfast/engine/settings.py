@@ -197,9 +197,10 @@ class Places:
     sockets: Path | None  # short path: a socket's name has at most 108 bytes; None = TCP
 
 
-def java_options(places: Places) -> str:
+def java_options(places: Places, *, quiet: bool = False) -> str:
     """Options of the JVM itself; quoted, as a path may hold blanks."""
     options = [
+        f"-Dholdfast.log.level={'off' if quiet else 'warn'}",
         f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         f"-Dholdfast.logs={places.logs}",
         # Native libraries (RocksDB: 15 MB) are unpacked here; a killed JVM leaves them.
@@ -216,7 +217,9 @@ def java_options(places: Places) -> str:
     return " ".join('"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"' for option in options)
 
 
-def session_conf(places: Places, *, master: str = MASTER, conf: dict[str, str] | None = None) -> dict[str, str]:
+def session_conf(
+    places: Places, *, master: str = MASTER, conf: dict[str, str] | None = None, quiet: bool = False
+) -> dict[str, str]:
     """All settings of a session. The caller's `conf` comes last and wins."""
     settings = {setting.key: setting.value for setting in SETTINGS}
     settings |= {
@@ -224,7 +227,7 @@ def session_conf(places: Places, *, master: str = MASTER, conf: dict[str, str] |
         "spark.app.name": "holdfast",
         "spark.driver.extraClassPath": str(JAR),
         "spark.executor.extraClassPath": str(JAR),
-        "spark.driver.extraJavaOptions": java_options(places),
+        "spark.driver.extraJavaOptions": java_options(places, quiet=quiet),
         "spark.local.dir": str(places.scratch / "local"),
         "spark.sql.warehouse.dir": (places.scratch / "warehouse").as_uri(),
     }

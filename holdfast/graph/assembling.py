@@ -48,6 +48,7 @@ def assemble(process: StreamProcess) -> Graph:
         line=process._line,
         queue_bytes=process._queue_bytes,
         state=process._state,
+        values=process._values,
         base=process._base,
         disabled=tuple(sorted(off)),
     )

@@ -174,6 +174,7 @@ class Graph:
     base: str = "."  # folder of the user's file: relative paths start here
     disabled: tuple[str, ...] = ()  # ports left unconnected on purpose
     notes: tuple[Any, ...] = ()  # findings made while declaring (rules.check_structure reports them)
+    values: str = "show"  # "hide": rows are never quoted in errors, logs and traces
 
     # -- lookups -----------------------------------------------------------------
 
@@ -198,6 +199,16 @@ class Graph:
     def streams(self) -> tuple[str, ...]:
         """All streams in the order their producers were declared."""
         return tuple(self._producers)
+
+    @property
+    def names(self) -> set[str]:
+        """Everything a person named: vertices, streams, ports, columns declared, parameters."""
+        found = {self.name, *self.streams, *(each.name for each in (*self.operators, *self.sinks, *self.params))}
+        found |= {edge.port for edge in self.edges()}
+        schemas = [source.schema for source in self.sources] + [edge.schema for edge in self.edges()]
+        for operator in self.operators:
+            schemas += [operator.options.get("state"), *dict(operator.options.get("emits") or {}).values()]
+        return found | {name for schema in schemas if isinstance(schema, Schema) for name in schema.names}
 
     def edges(self) -> Iterator[Edge]:
         for operator in self.operators:

@@ -51,7 +51,13 @@ class _Draft:
 
 
 class StreamProcess:
-    """A graph of sources, operators and sinks that share one frame clock."""
+    """A graph of sources, operators and sinks that share one frame clock.
+
+    `frame` is the length of a frame, `time` the column that holds element time (or
+    hf.ARRIVAL), `grace` how long a frame waits for stragglers. `queue` bounds the bytes that
+    wait in a stream, `state` names the folder for all that is kept, and values="hide" keeps
+    the values of rows out of errors, logs and traces.
+    """
 
     def __init__(
         self,
@@ -64,6 +70,7 @@ class StreamProcess:
         partitions: int = 2,
         queue: object = "512 MB",
         state: object = None,
+        values: str = "show",
     ) -> None:
         self.name = checked_name(name, what="stream process")
         _declared.add(self)
@@ -77,6 +84,7 @@ class StreamProcess:
         self._partitions = read.rows(partitions).count
         self._queue_bytes = size_bytes(queue, what="queue")
         self._state = None if state is None else str(state)
+        self._values = one_of(values, ("show", "hide"), what="values")
         self._protect = none
         self._params: list[Param] = []
         self._sources: list[Source] = []

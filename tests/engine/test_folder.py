@@ -108,3 +108,14 @@ def test_lost_spark_state_is_refused_not_begun_anew(tmp_path):
         fork_checkpoint(tmp_path, 2, committed=4)
 
     assert refused.value.code == "HF-R004"
+
+
+def test_only_the_owner_may_look_inside(tmp_path):
+    """Queues and state hold the data itself; a folder made by hand is as open as the umask left it."""
+    by_hand = tmp_path / "by_hand"
+    by_hand.mkdir(mode=0o755)
+    for root in (by_hand, tmp_path / "new"):
+        folder = StateFolder(root)
+        folder.acquire("p")
+        folder.release()
+        assert root.stat().st_mode & 0o777 == 0o700
