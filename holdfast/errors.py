@@ -8,6 +8,7 @@
     ├── SourceError         an input cannot be read as declared (exit 5)
     ├── OperatorError       the user's code raised (exit 5)
     ├── SinkError           an output cannot be written (exit 5)
+    │   └── SinkAway        its server does not answer: a running sink tries again
     ├── FrameDiffers        a frame was sealed again with other content (exit 5)
     ├── UnitError           a unit's query died (exit 5)
     └── Broken              an invariant of ours does not hold (exit 70)
@@ -30,6 +31,7 @@ __all__ = [
     "HoldfastError",
     "OperatorError",
     "ProcessRefused",
+    "SinkAway",
     "SinkError",
     "SourceError",
     "StateRefused",
@@ -152,6 +154,10 @@ class OperatorError(HoldfastError):
 
 class SinkError(HoldfastError):
     pass
+
+
+class SinkAway(SinkError):
+    """The same write may succeed later: frames stay queued, the sink tries again."""
 
 
 class FrameDiffers(HoldfastError):

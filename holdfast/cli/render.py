@@ -43,7 +43,7 @@ PLAIN_LINE_SECONDS = 10.0
 
 # Frames after a bounded input have this boundary (frames.identity.END_US): no time to show.
 END_OF_INPUT_US = 7_258_118_400_000_000
-_STYLES = {"DEAD": "bold red", "failed": "bold red", "HELD": "yellow", "finished": "green"}
+_STYLES = {"DEAD": "bold red", "failed": "bold red", "HELD": "yellow", "AWAY": "yellow", "finished": "green"}
 
 
 def console() -> Console:
@@ -99,7 +99,8 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
             f"  unit   {unit['name']:<14} {unit['processed']:>8,} done     {unit['ms_per_frame']:,.0f} ms/frame   {unit['state']}{why}"
         )
     for sink in status.get("sinks", ()):
-        lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}")
+        away = f"   AWAY {sink['why']}" if sink.get("state") == "AWAY" else ""
+        lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{away}")
     for name, value in status.get("params", {}).items():
         per = "".join(f"; {key}: {other}" for key, other in value["per"].items())
         lines.append(f"  param  {name:<14} {value['value']}{per}")
@@ -114,9 +115,10 @@ def _megabytes(source: Mapping[str, Any]) -> str:
 
 
 def is_degraded(status: Mapping[str, Any]) -> bool:
-    """Runs, but not as declared: a bound is broken, a unit is dead, an error is pending."""
+    """Runs, but not as declared: a bound is broken, a unit is dead, a sink is away, an error is pending."""
     dead = any(unit["state"] == "DEAD" for unit in status.get("units", ()))
-    return bool(dead or status.get("delays") or status.get("error"))
+    away = any(sink.get("state") == "AWAY" for sink in status.get("sinks", ()))
+    return bool(dead or away or status.get("delays") or status.get("error"))
 
 
 def summary(status: Mapping[str, Any], again: str) -> str:

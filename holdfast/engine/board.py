@@ -14,10 +14,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from holdfast.errors import invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
+
+if TYPE_CHECKING:
+    from holdfast.engine.outlet import AwaySink
 
 __all__ = ["Board", "Hold", "Permit", "StreamQueue", "UnitInputState", "UnitState"]
 
@@ -129,6 +133,7 @@ class Board:
         self.streams: dict[str, StreamQueue] = {}
         self.units: dict[str, UnitState] = {}
         self.sinks: dict[str, tuple[str, int]] = {}  # sink -> (stream, written)
+        self.sinks_away: dict[str, AwaySink] = {}  # whose target does not answer; their frames wait
         self.closing_frames = closing_frames
         self.until: int | None = None
         self.stopping = False
@@ -185,6 +190,19 @@ class Board:
         with self.changed:
             self.sinks[sink] = (self.sinks[sink][0], n)
             self.changed.notify_all()
+
+    def sinks_are_done(self) -> bool:
+        """All have what is sealed. Who wants to stop does not wait for one that is away: its frames are kept."""
+        passed = self.sinks_away if self.stopping else ()
+        return all(n >= self.streams[stream].sealed or name in passed for name, (stream, n) in self.sinks.items())
+
+    def left_waiting(self) -> list[str]:
+        """What a run that ends now leaves to the next one."""
+        return [
+            f"sink {name} is away: frames {written + 1} to {self.streams[stream].sealed} wait, sealed, for the next run"
+            for name, (stream, written) in self.sinks.items()
+            if name in self.sinks_away
+        ]
 
     def fail(self, error: BaseException) -> None:
         with self.changed:

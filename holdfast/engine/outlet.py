@@ -3,29 +3,74 @@
 Frames wait in the queue, sealed, until the sink's own transaction has them; only
 then are they acknowledged. After a restart the sink's ledger says where to go on,
 and a frame it has already is not written twice.
+
+A target that does not answer (`SinkAway`) is tried again, later each time, for as
+long as the run lasts: its frames stay in the queue, the others go on until that
+queue is at its bound, and the status says since when. The same frames are sent, so
+a commit whose answer was lost is settled by the ledger. Any other error ends the run.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.engine.board import Board
-from holdfast.errors import HoldfastError, SinkError
+from holdfast.errors import HoldfastError, SinkAway, SinkError
 from holdfast.frames.files import read_frame
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.schemas import Schema
+from holdfast.protocols.restarts import RestartPolicy
 from holdfast.sinks.writer import SinkContext
 
-__all__ = ["Outlet"]
+__all__ = ["AwaySink", "Outlet"]
+
+_log = logging.getLogger("holdfast.sinks")
 
 # Frames in one transaction when behind: amortises the commit, bounds the memory.
 _FRAMES_AT_ONCE = 64
 _BYTES_AT_ONCE = 64 * 1024 * 1024
 
+# A server that restarts is back within seconds, one that is repaired within minutes; half a minute
+# is what a person waits after mending it.
+_RETRY = RestartPolicy(first_s=0.5, longest_s=30.0)
+_DOUBLINGS_MAX = 16  # 2 ** 1024 is no number, and half a minute is reached long before
+
+
+@dataclass(frozen=True, slots=True)
+class AwaySink:
+    """What the board knows of a sink whose target does not answer."""
+
+    since_s: float
+    tries: int
+    next_s: float
+    why: str
+
+    def sentence(self, now_s: float) -> str:
+        since = datetime.fromtimestamp(self.since_s, UTC)
+        return f"since {since:%H:%M:%S}Z, try {self.tries}, next in {max(0.0, self.next_s - now_s):.0f} s: {self.why}"
+
 
 class Outlet(threading.Thread):
-    def __init__(self, sink: Sink, graph: Graph, schema: Schema, *, board: Board, epoch: int) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        graph: Graph,
+        schema: Schema,
+        *,
+        board: Board,
+        epoch: int,
+        clock: Callable[[], float] = time.time,
+        wait: Callable[[float], bool] | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`wait(seconds)` is True when the run ends meanwhile; `chance` spreads the tries of several sinks."""
         super().__init__(name=f"sink {sink.name}", daemon=True)
         self.sink, self._board = sink, board
         time = graph.time if isinstance(graph.time, str) and graph.time in schema else None
@@ -34,6 +79,7 @@ class Outlet(threading.Thread):
         )
         self.rows = 0
         self._halted = threading.Event()
+        self._clock, self._wait, self._chance = clock, wait or self._halted.wait, chance
 
     def last(self) -> int:
         return self._open.last()
@@ -42,7 +88,9 @@ class Outlet(threading.Thread):
         try:
             while (frames := self._next_frames()) is not None:
                 batch = [read_frame(Path(frame.file)) for frame in frames]
-                written = self._open.write(batch)
+                written = self._write(batch)
+                if written is None:
+                    return
                 self.rows += sum(r.rows for (r, _), fresh in zip(batch, written, strict=True) if fresh)
                 last = batch[-1][0].n
                 self._board.write(self.sink.name, last)
@@ -63,6 +111,36 @@ class Outlet(threading.Thread):
             )
         finally:
             self._open.close()
+
+    def _write(self, batch: list) -> list[bool] | None:
+        """Until the target has the frames; None if the run ends first."""
+        since, tries = 0.0, 0
+        while True:
+            try:
+                written = self._open.write(batch)
+            except SinkAway as error:
+                since, tries = since or self._clock(), tries + 1
+                pause = _RETRY.pause_s(min(tries, _DOUBLINGS_MAX), self._chance())
+                self._say_away(AwaySink(since, tries, self._clock() + pause, error.why.splitlines()[0]))
+                if tries == 1:
+                    _log.warning("sink %s is away, its frames wait sealed: %s", self.sink.name, error.why)
+                if self._wait(pause):
+                    return None
+                continue
+            if not tries:
+                return written
+            _log.warning("sink %s is back after %.0f s", self.sink.name, self._clock() - since)
+            self._say_away(None)
+            # A frame that is there already got there by the commit whose answer was lost.
+            return [True] * len(batch)
+
+    def _say_away(self, away: AwaySink | None) -> None:
+        with self._board.changed:
+            if away is None:
+                self._board.sinks_away.pop(self.sink.name, None)
+            else:
+                self._board.sinks_away[self.sink.name] = away
+            self._board.changed.notify_all()
 
     def halt(self) -> None:
         self._halted.set()

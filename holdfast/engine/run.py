@@ -398,9 +398,7 @@ class Run:
             return False
         last = self._board.last_frame
         idle = self._board.stopping or (last is not None and all(unit.processed >= last for unit in units))
-        return idle and all(
-            written >= self._board.streams[stream].sealed for stream, written in self._board.sinks.values()
-        )
+        return idle and self._board.sinks_are_done()
 
     def _watch_queries(self) -> None:
         for unit in self._units.values():
@@ -413,6 +411,7 @@ class Run:
             self._board.stopping = True
             self._board.changed.notify_all()
         self._tell()
+        self.notes += self._board.left_waiting()
         for intake in self._intakes:
             intake.halt()
         for unit in self._units.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -37,6 +38,8 @@ class SinkStatus:
     stream: str
     written: int
     rows: int
+    state: str = "OK"  # | AWAY: its target does not answer
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,9 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
             state = "HELD" if unit.held.startswith("held") else "WAITING"
         units.append(UnitStatus(unit.name, state, unit.processed, round(unit.ms_mean, 1), unit.held))
     for name, (stream, written) in board.sinks.items():
-        sinks.append(SinkStatus(name, stream, written, sink_rows.get(name, 0)))
+        away = board.sinks_away.get(name)
+        said = ("AWAY", away.sentence(time.time())) if away is not None else ("OK", "")
+        sinks.append(SinkStatus(name, stream, written, sink_rows.get(name, 0), *said))
     done = [sink.written for sink in sinks] or [unit.processed for unit in units]
     frame = min(done, default=0)
     return {

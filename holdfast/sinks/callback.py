@@ -83,7 +83,7 @@ class CallbackSink:
             return False
         if record.kind != Kind.LOST:
             marks = {"frame": str(record.n), "kind": str(record.kind), "checksum": record.checksum}
-            table = fitted(record, table, self.context.schema).replace_schema_metadata(marks)
+            table = fitted(record, table, self.context).replace_schema_metadata(marks)
             try:
                 self._function(table, record.n)
             except Exception as error:

@@ -21,7 +21,8 @@ import pyarrow as pa
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
-from holdfast.sinks.table import TableSink, quoted
+from holdfast.sinks.file_table import FileTableSink
+from holdfast.sinks.table import quoted
 from holdfast.sinks.writer import SinkContext, column_findings, refuse
 
 __all__ = ["DuckdbWriter"]
@@ -38,6 +39,7 @@ class DuckdbWriter:
     path: Path
     table: str
     keys: tuple[str, ...] = ()
+    new_columns: str = "fail"
     idempotent: bool = True
 
     def describe(self) -> str:
@@ -62,15 +64,16 @@ class DuckdbWriter:
                 do="pip install duckdb",
             ) from error
         DuckdbSink.errors = (duckdb.Error,)
-        return DuckdbSink(context.base / self.path, self.table, self.keys, context)
+        return DuckdbSink(context.base / self.path, self.table, self.keys, context, self.new_columns)
 
 
-class DuckdbSink(TableSink):
+class DuckdbSink(FileTableSink):
     held_s_max = HELD_S_MAX
 
     def connect(self) -> object:
         import duckdb
 
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         until = monotonic() + self.held_s_max
         while True:
             try:
@@ -93,7 +96,7 @@ class DuckdbSink(TableSink):
         )
 
     def create_table(self) -> None:
-        columns = [f"{quoted(name)} {kind}" for name, kind in self._wanted().items()]
+        columns = [f"{quoted(name)} {kind}" for name, kind in self.wanted().items()]
         if self.keys:
             columns.append(f"primary key ({', '.join(map(quoted, self.keys))})")
         self.run(f"create table {quoted(self.table)} ({', '.join(columns)})")
@@ -106,14 +109,8 @@ class DuckdbSink(TableSink):
         )
         if kind != "BASE TABLE":
             return f"it is a {kind.lower()}"
-        info = self.run(
-            "select column_name, data_type, is_nullable, column_default from duckdb_columns()"
-            " where database_name = current_database() and schema_name = current_schema()"
-            " and lower(table_name) = lower(?)",
-            (self.table,),
-        )
-        there = {name.lower(): (kind, nullable, default) for name, kind, nullable, default in info}
-        wanted = self._wanted()
+        there = {name.lower(): (kind, nullable, default) for name, kind, nullable, default in self._info()}
+        wanted = self.wanted()
         for name, kind in wanted.items():
             if name.lower() not in there:
                 return f"it has no column {name!r} ({kind.lower()})"
@@ -128,7 +125,18 @@ class DuckdbSink(TableSink):
             return f"no primary key or unique constraint over exactly {', '.join(self.keys)}, which keys= needs"
         return ""
 
-    def _wanted(self) -> dict[str, str]:
+    def _info(self) -> list[tuple]:
+        return self.run(
+            "select column_name, data_type, is_nullable, column_default from duckdb_columns()"
+            " where database_name = current_database() and schema_name = current_schema()"
+            " and lower(table_name) = lower(?)",
+            (self.table,),
+        )
+
+    def there(self) -> list[str]:
+        return [name for name, *_ in self._info()]
+
+    def wanted(self) -> dict[str, str]:
         """Column -> type, in DuckDB's own words for our Arrow schema."""
         self._connection.register("_holdfast_rows", self.context.schema.arrow.empty_table())
         try:

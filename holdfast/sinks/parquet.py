@@ -79,7 +79,7 @@ class ParquetSink:
     def write(self, batch: Sequence[tuple[FrameRecord, pa.Table]]) -> list[bool]:
         if not batch:
             return []
-        batch = [(record, fitted(record, table, self.context.schema)) for record, table in batch]
+        batch = [(record, fitted(record, table, self.context)) for record, table in batch]
         doing = f"{frames_named(batch)} could not be written"
         with self._failing_as("HF-K005", "SinkFailed", doing), self._locked():
             self._claim()

@@ -20,9 +20,10 @@ import pyarrow as pa
 from holdfast.errors import Finding
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
-from holdfast.sinks.table import TableSink, quoted
+from holdfast.sinks.file_table import FileTableSink
+from holdfast.sinks.table import quoted
 from holdfast.sinks.values import affinity_of, sql_columns
-from holdfast.sinks.writer import SinkContext, column_findings, refuse
+from holdfast.sinks.writer import RESERVED, SinkContext, column_findings, refuse
 
 __all__ = ["SqliteWriter"]
 
@@ -35,6 +36,7 @@ class SqliteWriter:
     path: Path
     table: str
     keys: tuple[str, ...] = ()
+    new_columns: str = "fail"
     idempotent: bool = True
 
     def describe(self) -> str:
@@ -46,15 +48,18 @@ class SqliteWriter:
 
     def open(self, context: SinkContext) -> SqliteSink:
         refuse(self.check(context.schema), context)
-        return SqliteSink(context.base / self.path, self.table, self.keys, context)
+        return SqliteSink(context.base / self.path, self.table, self.keys, context, self.new_columns)
 
 
-class SqliteSink(TableSink):
+class SqliteSink(FileTableSink):
     errors = (sqlite3.Error,)
-    # Takes the write lock at once: two transactions that both read first could not both go on.
-    begin = "begin immediate"
+
+    def begin(self) -> None:
+        # Takes the write lock at once: two transactions that both read first could not both go on.
+        self.run("begin immediate")
 
     def connect(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         # Any thread may use it, one at a time: the sink's lock sees to that.
         connection = sqlite3.connect(
             self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False
@@ -79,23 +84,29 @@ class SqliteSink(TableSink):
         )
 
     def create_table(self) -> None:
-        columns = [f"{quoted(f.name)} {affinity_of(f.type)}" for f in self.context.schema.arrow]
-        columns.append('"_frame" INTEGER NOT NULL')
-        if not self.keys:
-            columns.append('"_i" INTEGER NOT NULL')
+        columns = [f"{quoted(name)} {kind}" + " NOT NULL" * (name in RESERVED) for name, kind in self.wanted().items()]
         cluster = ", ".join(map(quoted, self.keys or ("_frame", "_i")))
         self.run(
             f"create table {quoted(self.table)} ({', '.join(columns)}, primary key ({cluster})) without rowid"
         )
 
+    def wanted(self) -> dict[str, str]:
+        wanted = {f.name: affinity_of(f.type) for f in self.context.schema.arrow}
+        return wanted | ({"_frame": "INTEGER"} if self.keys else {"_frame": "INTEGER", "_i": "INTEGER"})
+
+    def there(self) -> list[str]:
+        return [name for _, name, *_ in self._info()]
+
+    def _info(self) -> list[tuple]:
+        return self.run(f"pragma table_info({quoted(self.table)})")
+
     def misfit(self) -> str:
         [(kind,)] = self.run("select type from sqlite_master where lower(name) = lower(?)", (self.table,))[:1]
         if kind != "table":
             return f"it is a {kind}"
-        info = self.run(f"pragma table_info({quoted(self.table)})")
+        info = self._info()
         there = {name.lower(): (declared, notnull, default, pk) for _, name, declared, notnull, default, pk in info}
-        wanted = {f.name: affinity_of(f.type) for f in self.context.schema.arrow}
-        wanted |= {"_frame": "INTEGER"} if self.keys else {"_frame": "INTEGER", "_i": "INTEGER"}
+        wanted = self.wanted()
         for name, affinity in wanted.items():
             if name.lower() not in there:
                 return f"it has no column {name!r} ({affinity.lower()})"

@@ -8,26 +8,26 @@ after it leaves everything, and the frame sent again is skipped.
 Without keys, rows are appended with their stream time (`_frame`, `_i`). With
 keys, a row replaces the one with its key unless that one is of a newer frame.
 
-A subclass speaks to one database; this module names none. One lock per file, for
-all sinks of this os_process that write to it: a connection is used by one thread
-at a time, whichever it is, and two sinks of a file take turns instead of failing.
+A connection that dies while it commits leaves the question open whether it did:
+the next one asks the ledger, which is why a write is simply sent again.
+
+A subclass speaks to one database; this module names none. A connection is used by
+one thread at a time, whichever it is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
-from threading import Lock, RLock
-from weakref import WeakValueDictionary
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import SinkError
+from holdfast.errors import SinkAway, SinkError
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.sinks.ledger import Ledger, Verdict
-from holdfast.sinks.writer import SinkContext, fitted, frames_named
+from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named
 
 __all__ = ["TableSink", "quoted"]
 
@@ -37,46 +37,41 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class _FileLock:
-    """A lock that lives as long as a sink of its file does."""
-
-    def __init__(self) -> None:
-        self.held = RLock()
-
-    def __enter__(self) -> None:
-        self.held.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.held.release()
-
-
-_locks: WeakValueDictionary[Path, _FileLock] = WeakValueDictionary()
-_locks_guard = Lock()
-
-
-def _lock_of(path: Path) -> _FileLock:
-    with _locks_guard:
-        return _locks.setdefault(path.resolve(), _FileLock())
-
-
 class TableSink(ABC):
     """Opens at once: a target that cannot take the stream is refused before the run begins."""
 
     #: What the database's own module raises.
     errors: tuple[type[Exception], ...]
 
-    def __init__(self, path: Path, table: str, keys: tuple[str, ...], context: SinkContext) -> None:
-        self.path, self.table, self.keys, self.context = path, table, keys, context
-        self._lock = _lock_of(path)
+    def __init__(
+        self,
+        table: str,
+        keys: tuple[str, ...],
+        context: SinkContext,
+        *,
+        lock: AbstractContextManager,
+        new_columns: str = "fail",
+    ) -> None:
+        self.table, self.keys, self.context = table, keys, context
+        self.new_columns = new_columns
+        self._lock = lock
         self._connection = None
+        self._was_open = False
         self._ledger = Ledger(self.run, context.process, context.sink)
         with self._lock:
             self._connected()
 
     # What a database adds.
 
+    #: Where the table is, in words.
+    place: str
+
     @abstractmethod
     def connect(self) -> object: ...
+
+    @abstractmethod
+    def advice(self, error: Exception) -> str:
+        """What a person can do about a target that was not opened, or did not take a frame."""
 
     @abstractmethod
     def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]: ...
@@ -88,6 +83,14 @@ class TableSink(ABC):
     def create_table(self) -> None: ...
 
     @abstractmethod
+    def wanted(self) -> dict[str, str]:
+        """Column -> type, in the database's words, of a table that takes the stream."""
+
+    @abstractmethod
+    def there(self) -> list[str]:
+        """Names of the columns of the table that is there."""
+
+    @abstractmethod
     def misfit(self) -> str:
         """Why the table that is there cannot take the stream; '' if it can."""
 
@@ -95,26 +98,46 @@ class TableSink(ABC):
     def insert(self, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
         """Rows of frames in ascending order of number."""
 
-    begin = "begin"
+    def begin(self) -> None:
+        self.run("begin")
+
+    def create_ledger(self) -> None:
+        self._ledger.create()
+
+    def is_away(self, error: Exception) -> bool:
+        """Whether it is the server that is missing, so that the same write may succeed later."""
+        return False
+
+    def said(self, error: Exception) -> str:
+        """What the database said, without what nobody may read."""
+        return str(error)
 
     # What holds for every table.
 
     @property
     def where(self) -> str:
-        return f"{self.context.where}, table {self.table!r} of {self.path.name}"
+        return f"{self.context.where}, table {self.table!r} of {self.place}"
+
+    @property
+    def quoted_table(self) -> str:
+        return quoted(self.table)
 
     def last(self) -> int:
         with self._lock:
             self._connected()
             try:
-                return self._ledger.last()
+                self.begin()
+                last = self._ledger.last()
+                self.run("commit")
             except self.errors as error:
+                self._roll_back()
                 raise self._failed(error, "nothing was written") from error
+        return last
 
     def write(self, batch: Sequence[tuple[FrameRecord, pa.Table]]) -> list[bool]:
         if not batch:
             return []
-        batch = [(record, fitted(record, table, self.context.schema)) for record, table in batch]
+        batch = [(record, fitted(record, table, self.context)) for record, table in batch]
         if self.keys:
             for record, table in batch:
                 self._check_keyed(record, table)
@@ -122,16 +145,18 @@ class TableSink(ABC):
         named = frames_named(batch)
         with self._lock:
             self._connected()
+            effect = f"{named}: rolled back as a whole; the sealed frames are kept"
             try:
-                self.run(self.begin)
+                self.begin()
                 last = self._ledger.fence(self.context.epoch, target=self.table)
                 verdicts = self._ledger.judge(records, last=last)
                 self._store(batch, verdicts)
                 self._ledger.enter(records, verdicts, last=last)
+                effect = f"{named}: the ledger will tell whether the commit came through; the sealed frames are kept"
                 self.run("commit")
             except self.errors as error:
                 self._roll_back()
-                raise self._failed(error, f"{named}: rolled back as a whole; the sealed frames are kept") from error
+                raise self._failed(error, effect) from error
             except BaseException:
                 self._roll_back()
                 raise
@@ -147,7 +172,7 @@ class TableSink(ABC):
         pending: dict[int, tuple[FrameRecord, pa.Table]] = {}
         for (record, table), verdict in zip(batch, verdicts, strict=True):
             if verdict is Verdict.REPLACE and record.n not in pending:
-                self.run(f'delete from {quoted(self.table)} where "_frame" = ?', (record.n,))
+                self.run(f'delete from {self.quoted_table} where "_frame" = ?', (record.n,))
             if verdict is not Verdict.SKIP:
                 pending[record.n] = (record, table)
         frames = [pending[n] for n in sorted(pending) if pending[n][1].num_rows]
@@ -160,21 +185,22 @@ class TableSink(ABC):
             return
         nothing = "nothing was written"
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = self.connect()
         except (*self.errors, OSError) as error:
+            if self.is_away(error):
+                raise self._away(error, nothing) from error
             raise SinkError(
                 "HF-K004",
                 "SinkNotOpened",
-                f"{self.path.name!r} cannot be opened.",
+                f"{self.place!r} cannot be opened.",
                 where=self.where,
-                why=str(error),
+                why=self.said(error),
                 effect=nothing,
-                do=f"see that {self.path} is a database of this kind, may be written and is not held open elsewhere",
+                do=self.advice(error),
             ) from error
         try:
-            self.run(self.begin)
-            self._ledger.create()
+            self.begin()
+            self.create_ledger()
             self._refuse_taken()
             wrote = self._ledger.target()
             last = self._ledger.fence(self.context.epoch, target=self.table)
@@ -182,15 +208,29 @@ class TableSink(ABC):
                 if last:
                     raise self._gone(last, wrote)
                 self.create_table()
-            elif why := self.misfit():
-                raise self._unfit(why)
+            else:
+                if self.new_columns == "add":
+                    self._add_columns()
+                if why := self.misfit():
+                    raise self._unfit(why)
             self.run("commit")
+            self._was_open = True
         except self.errors as error:
             self._roll_back()
             raise self._failed(error, nothing) from error
         except BaseException:
             self._roll_back()
             raise
+
+    def _add_columns(self) -> None:
+        """What the stream has and the table lacks; rows that are there get null.
+
+        Keys and our own columns are not added: a table without them is not of this sink.
+        """
+        there = {name.lower() for name in self.there()}
+        for name, kind in self.wanted().items():
+            if name.lower() not in there and name not in self.keys and name not in RESERVED:
+                self.run(f"alter table {self.quoted_table} add column {quoted(name)} {kind}")
 
     def _refuse_taken(self) -> None:
         others = self._ledger.others_at(self.table)
@@ -242,23 +282,28 @@ class TableSink(ABC):
             pass
 
     def _failed(self, error: Exception, effect: str) -> SinkError:
+        if self.is_away(error):
+            return self._away(error, effect)
         return SinkError(
             "HF-K005",
             "SinkFailed",
             f"table {self.table!r} could not be written.",
             where=self.where,
-            why=str(error),
+            why=self.said(error),
             effect=effect,
-            do=self.remedy(error),
+            do=self.advice(error),
         )
 
-    def remedy(self, error: Exception) -> str:
-        text = str(error).lower()
-        if "lock" in text or "busy" in text:
-            return "another program holds the database: end its transaction; the frame is then written"
-        if "full" in text or "space" in text:
-            return "make room on the disk; the frame is then written"
-        return f"see that {self.path} can be written; the frame is then written"
+    def _away(self, error: Exception, effect: str) -> SinkAway:
+        return SinkAway(
+            "HF-K013",
+            "SinkAway",
+            f"{self.place} does not answer.",
+            where=self.where,
+            why=self.said(error),
+            effect=effect,
+            do="see that the server runs and can be reached; a sink that runs goes on by itself when it is back",
+        )
 
     def _unfit(self, why: str) -> SinkError:
         return SinkError(
@@ -268,7 +313,8 @@ class TableSink(ABC):
             where=self.where,
             why=why,
             effect="nothing was written; the table is as it was",
-            do="name another table, or alter this one",
+            do="name another table, or alter this one"
+            + ("; new_columns='add' adds what is missing" if why.startswith("it has no column") else ""),
         )
 
     def _gone(self, last: int, wrote: str | None) -> SinkError:

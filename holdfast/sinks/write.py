@@ -13,28 +13,75 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from holdfast.graph.secrets import Secret
 from holdfast.sinks.callback import CallbackWriter, takes_table_and_frame
 from holdfast.sinks.console import ConsoleWriter
 from holdfast.sinks.duckdb import DuckdbWriter
 from holdfast.sinks.parquet import ParquetWriter
+from holdfast.sinks.postgres import NAME_BYTES_MAX, PostgresWriter
 from holdfast.sinks.sqlite import SqliteWriter
-from holdfast.sinks.writer import declared_keys, unusable
+from holdfast.sinks.writer import declared_keys, declared_new_columns, unusable
 
-__all__ = ["callback", "console", "duckdb", "parquet", "sqlite"]
+__all__ = ["callback", "console", "duckdb", "parquet", "postgres", "sqlite"]
 
 
-def sqlite(path: str | os.PathLike[str], table: str, keys: str | Sequence[str] | None = None) -> SqliteWriter:
-    """A table of a SQLite file. With `keys`, a row replaces the one with its key."""
+def sqlite(
+    path: str | os.PathLike[str],
+    table: str,
+    keys: str | Sequence[str] | None = None,
+    *,
+    new_columns: str = "fail",
+) -> SqliteWriter:
+    """A table of a SQLite file. With `keys`, a row replaces the one with its key.
+
+    `new_columns="add"` adds columns that the stream has and the table lacks.
+    """
     return SqliteWriter(
-        _path(path, "hf.write.sqlite('out.db', 'alarms')"), _table(table), declared_keys(keys)
+        _path(path, "hf.write.sqlite('out.db', 'alarms')"),
+        _table(table),
+        declared_keys(keys),
+        declared_new_columns(new_columns),
     )
 
 
-def duckdb(path: str | os.PathLike[str], table: str, keys: str | Sequence[str] | None = None) -> DuckdbWriter:
+def duckdb(
+    path: str | os.PathLike[str],
+    table: str,
+    keys: str | Sequence[str] | None = None,
+    *,
+    new_columns: str = "fail",
+) -> DuckdbWriter:
     """A table of a DuckDB file, which the run holds while it lasts."""
     return DuckdbWriter(
-        _path(path, "hf.write.duckdb('out.duckdb', 'alarms')"), _table(table), declared_keys(keys)
+        _path(path, "hf.write.duckdb('out.duckdb', 'alarms')"),
+        _table(table),
+        declared_keys(keys),
+        declared_new_columns(new_columns),
     )
+
+
+def postgres(
+    url: str | Secret,
+    table: str,
+    keys: str | Sequence[str] | None = None,
+    *,
+    schema: str | None = None,
+    new_columns: str = "fail",
+) -> PostgresWriter:
+    """A table of a PostgreSQL server: see docs/howto/postgres.md.
+
+    `url` is hf.secret("PG_URL"), or an address without a password. Without `schema`
+    the first one of the user's search_path is taken.
+    """
+    example = "hf.write.postgres(hf.secret('PG_URL'), 'alarms', keys=['patient', 'ts'])"
+    if not isinstance(url, Secret) and (not isinstance(url, str) or not url.strip()):
+        raise unusable("this address", "it is a text or hf.secret(NAME)", example)
+    for name in (_table(table), schema):
+        if name is not None and (
+            not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX
+        ):
+            raise unusable(f"name {name!r}", f"PostgreSQL's names have 1 to {NAME_BYTES_MAX} bytes", example)
+    return PostgresWriter(url, table, declared_keys(keys), schema, declared_new_columns(new_columns))
 
 
 def parquet(folder: str | os.PathLike[str]) -> ParquetWriter:

@@ -20,10 +20,26 @@ from holdfast.errors import Broken, Finding, SinkError, UsageError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
 
-__all__ = ["OpenSink", "SinkContext", "Writer", "declared_keys", "fitted", "frames_named", "unusable"]
+__all__ = [
+    "NEW_COLUMNS",
+    "RESERVED",
+    "OpenSink",
+    "SinkContext",
+    "Writer",
+    "column_findings",
+    "declared_keys",
+    "declared_new_columns",
+    "fitted",
+    "frames_named",
+    "refuse",
+    "unusable",
+]
 
 #: Columns that sinks add to a table: the stream time (n, i) of a row.
 RESERVED = ("_frame", "_i")
+
+#: What becomes of a column that the stream has and the table lacks.
+NEW_COLUMNS = ("fail", "add")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,12 @@ def declared_keys(keys: str | Sequence[str] | None) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise unusable(f"keys={keys!r}", "keys are names of columns, each named once", "keys=['zone', 'ts']")
     return names
+
+
+def declared_new_columns(new_columns: str) -> str:
+    if new_columns not in NEW_COLUMNS:
+        raise unusable(f"new_columns={new_columns!r}", "it is 'fail' or 'add'", "new_columns='add'")
+    return new_columns
 
 
 def unusable(value: str, why: str, example: str) -> UsageError:
@@ -126,7 +148,7 @@ def refuse(findings: Sequence[Finding], context: SinkContext) -> None:
         )  # fmt: skip
 
 
-def fitted(record: FrameRecord, table: pa.Table, schema: Schema) -> pa.Table:
+def fitted(record: FrameRecord, table: pa.Table, context: SinkContext) -> pa.Table:
     """The declared columns in order. Rows stay in the order in which they were sealed."""
     if table.num_rows != record.rows:
         raise Broken(
@@ -136,9 +158,14 @@ def fitted(record: FrameRecord, table: pa.Table, schema: Schema) -> pa.Table:
             effect="the frame was not written",
             do="this is a defect of Holdfast: report it with this text",
         )
-    if table.schema.equals(schema.arrow):
+    wanted = context.schema.arrow
+    if table.schema.equals(wanted):
         return table
-    return table.select(list(schema.names)).cast(schema.arrow)
+    if record.epoch < context.epoch:
+        # Sealed by a run before this one, whose stream did not have these columns yet.
+        for name in set(wanted.names) - set(table.column_names):
+            table = table.append_column(wanted.field(name), pa.nulls(table.num_rows, wanted.field(name).type))
+    return table.select(wanted.names).cast(wanted)
 
 
 def frames_named(batch: Sequence[tuple[FrameRecord, pa.Table]]) -> str:

@@ -11,7 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from holdfast.sinks import duckdb, parquet, sqlite, write
+from holdfast.graph.secrets import secret
+from holdfast.sinks import duckdb, parquet, postgres, sqlite, write
 from holdfast.sinks.ledger import Ledger
 from holdfast.sinks.writer import SinkContext
 
@@ -32,6 +33,8 @@ def open_sink(kind: str, folder: Path, epoch: int, keyed: bool):
     keys = ["zone"] if keyed else None
     if kind == "parquet":
         return write.parquet("out").open(context)
+    if kind == "postgres":  # the server's address is in the environment, the folder's name is the schema
+        return write.postgres(secret("HOLDFAST_TEST_PG"), "average", keys, schema=folder.name).open(context)
     return getattr(write, kind)("out.db", "average", keys).open(context)
 
 
@@ -62,8 +65,12 @@ def main() -> None:
     kind, folder, point, frame, keyed = sys.argv[1:]
     target, current = int(frame), 0
     sink = open_sink(kind, Path(folder), 1, keyed == "keyed")
-    classes = {"sqlite": sqlite.SqliteSink, "duckdb": duckdb.DuckdbSink, "parquet": parquet.ParquetSink}
-    owner = classes[kind]
+    owner = {
+        "sqlite": sqlite.SqliteSink,
+        "duckdb": duckdb.DuckdbSink,
+        "parquet": parquet.ParquetSink,
+        "postgres": postgres.PostgresSink,
+    }[kind]
 
     def at_target(*_):
         return current == target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import sqlite3
@@ -11,12 +12,25 @@ from contextlib import closing
 from pathlib import Path
 
 import duckdb
+import psycopg
 import pyarrow.parquet as pq
 import pytest
 
 from .killed_child import FRAMES, frames, open_sink
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def address(request, monkeypatch):
+    """For PostgreSQL: a clean server with a schema for the killed run and one for its twin."""
+    if request.node.callspec.params["kind"] == "postgres":
+        server = request.getfixturevalue("postgres")
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            for name in ("killed", "twin"):
+                connection.execute(f"drop schema if exists {name} cascade")
+                connection.execute(f"create schema {name}")
+        monkeypatch.setenv("HOLDFAST_TEST_PG", server.url)
 
 
 def child(kind, folder, point, frame, keyed):
@@ -28,8 +42,11 @@ def content(kind, folder):
     if kind == "parquet":
         files = sorted((folder / "out").glob("*.parquet"))
         return [(file.name, pq.read_table(file).to_pylist()) for file in files]
-    module = {"sqlite": sqlite3, "duckdb": duckdb}[kind]
-    with closing(module.connect(str(folder / "out.db"))) as connection:
+    if kind == "postgres":
+        connect = psycopg.connect(os.environ["HOLDFAST_TEST_PG"], options=f"-c search_path={folder.name}")
+    else:
+        connect = {"sqlite": sqlite3, "duckdb": duckdb}[kind].connect(str(folder / "out.db"))
+    with closing(connect) as connection:
         rows = connection.execute("select * from average order by _frame, zone, ts").fetchall()
         ledger = connection.execute("select frame, kind, checksum, rows from _holdfast_ledger order by 1").fetchall()
     return rows, ledger
@@ -52,10 +69,12 @@ def go_on(kind, folder, keyed, *, last):
 
 
 POINTS = [
-    *((kind, "append", *point) for kind in ("sqlite", "duckdb") for point in
+    *((kind, "append", *point) for kind in ("sqlite", "duckdb", "postgres") for point in
       [("rows inserted", 6), ("ledger entered", 6), ("committed", 7)]),
     ("sqlite", "keyed", "rows inserted", 6),
     ("duckdb", "keyed", "ledger entered", 6),
+    ("postgres", "keyed", "rows inserted", 6),
+    ("postgres", "keyed", "committed", 7),
     ("parquet", "append", "before rename", 6),
     ("parquet", "append", "renamed", 6),
     ("parquet", "append", "before ledger line", 6),
@@ -73,7 +92,7 @@ def test_a_kill_at_a_named_point_leaves_the_frame_whole_or_absent(tmp_path, kind
     assert go_on(kind, folder, keyed, last=last) == undisturbed(kind, tmp_path / "twin", keyed)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "parquet"])
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "parquet", "postgres"])
 def test_a_kill_at_any_moment_leaves_every_frame_once(tmp_path, kind):
     """The parent chooses the moment: right after the child reported a frame, while it writes the next."""
     folder = tmp_path / "killed"

@@ -1,4 +1,4 @@
-"""What every table promises, on SQLite and DuckDB alike."""
+"""What every table promises, on SQLite, DuckDB and PostgreSQL alike."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from contextlib import closing
 
 import duckdb
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -20,27 +21,48 @@ from .conftest import make_frame
 DATABASES = {"sqlite": (write.sqlite, sqlite3), "duckdb": (write.duckdb, duckdb)}
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=[*DATABASES, "postgres"])
 def database(request, tmp_path):
+    if request.param == "postgres":
+        return Server(request.getfixturevalue("postgres").url)
+    return Database(*DATABASES[request.param], tmp_path / "out.db")
+
+
+@pytest.fixture(params=DATABASES)
+def file_database(request, tmp_path):
     return Database(*DATABASES[request.param], tmp_path / "out.db")
 
 
 class Database:
+    """A database file."""
+
     def __init__(self, writer, module, path):
         self.writer, self.module, self.path = writer, module, path
+        self.address = path.name
 
-    def sink(self, context, keys=None, table="average"):
-        return self.writer(self.path.name, table, keys).open(context)
+    def sink(self, context, keys=None, table="average", **options):
+        return self.writer(self.address, table, keys, **options).open(context)
+
+    def connect(self):
+        return closing(self.module.connect(str(self.path)))
 
     def rows(self, sql="select zone, mean from average order by _frame, _i"):
-        with closing(self.module.connect(str(self.path))) as connection:
+        with self.connect() as connection:
             return connection.execute(sql).fetchall()
 
     def run(self, *statements):
-        with closing(self.module.connect(str(self.path))) as connection:
+        with self.connect() as connection:
             for statement in statements:
                 connection.execute(statement)
             connection.commit()
+
+
+class Server(Database):
+    def __init__(self, url):
+        self.writer, self.module, self.address = write.postgres, psycopg, url
+
+    def connect(self):
+        return psycopg.connect(self.address)
 
 
 def test_a_frame_sent_twice_is_written_once(database, context):
@@ -162,7 +184,7 @@ def test_a_keyed_table_refuses_tentative_frames(database, context):
     ("create", "keys", "why"),
     [
         ("create table average (zone integer, mean double precision, _frame bigint, _i bigint)", None, "'ts'"),
-        ("create table average (zone integer, ts text, mean text, _frame bigint, _i bigint)", None, "needs"),
+        ("create table average (zone text, ts text, mean text, _frame bigint, _i bigint)", None, "needs"),
         ("create table average (zone integer)", None, "'ts'"),
         ("create view average as select 1 as zone", None, "view"),
     ],
@@ -179,8 +201,9 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_is_written(databas
 TABLES = {
     sqlite3: "select name from sqlite_master",
     duckdb: "select table_name from information_schema.tables",
+    psycopg: "select table_name from information_schema.tables where table_schema = 'public'",
 }
-TIME = {sqlite3: "text", duckdb: "timestamptz"}
+TIME = {sqlite3: "text", duckdb: "timestamptz", psycopg: "timestamptz"}
 
 
 def test_a_users_own_table_is_taken_when_it_fits(database, context):
@@ -213,7 +236,7 @@ def test_a_key_that_is_no_column_gets_a_suggestion(database, context):
     with pytest.raises(SinkError, match="did you mean 'zone'") as caught:
         database.sink(context(), ["zoen"])
     assert caught.value.code == "HF-K002"
-    assert not database.path.exists()
+    assert "_holdfast_ledger" not in {name for (name,) in database.rows(TABLES[database.module])}
 
 
 @pytest.mark.parametrize("ddl", ["zone int, Zone int", "_frame int", "_I string"])
@@ -257,19 +280,19 @@ def test_a_dropped_table_is_noticed(database, context):
         assert sink.last() == 0
 
 
-def test_a_file_that_is_no_database_is_an_error_and_stays_as_it_is(database, context):
-    database.path.write_bytes(b"zone,ts,mean\n" * 1000)
+def test_a_file_that_is_no_database_is_an_error_and_stays_as_it_is(file_database, context):
+    file_database.path.write_bytes(b"zone,ts,mean\n" * 1000)
     with pytest.raises(SinkError) as caught:
-        database.sink(context())
+        file_database.sink(context())
     assert caught.value.code == "HF-K004"
-    assert database.path.read_bytes() == b"zone,ts,mean\n" * 1000
+    assert file_database.path.read_bytes() == b"zone,ts,mean\n" * 1000
 
 
 def test_names_are_quoted(database, context):
-    schema = Schema.of('`se"lect` int, `a b` string, `x;--` double')
-    with closing(database.sink(context(schema=schema), keys=['se"lect'], table='or"der by')) as sink:
+    schema = Schema.of('`se"lect` int, `a b?` string, `x;--%s` double')
+    with closing(database.sink(context(schema=schema), keys=['se"lect'], table='or"der %? by')) as sink:
         sink.write([make_frame(1, [(1, "it's", 2.0)], schema=schema), make_frame(2, [(1, "b", 3.0)], schema=schema)])
-    assert database.rows('select * from "or""der by"') == [(1, "b", 3.0, 2)]
+    assert database.rows('select * from "or""der %? by"') == [(1, "b", 3.0, 2)]
 
 
 def test_a_write_that_fails_is_rolled_back_and_can_be_repeated(database, context):
@@ -280,8 +303,7 @@ def test_a_write_that_fails_is_rolled_back_and_can_be_repeated(database, context
         sink.write([make_frame(2, [(2, 2, 2.0)])])
     assert caught.value.code == "HF-K005" and "rolled back" in caught.value.effect
     sink.close()
-    with closing(database.module.connect(str(database.path))) as connection:
-        assert connection.execute("select max(frame) from _holdfast_ledger").fetchall() == [(1,)]
+    assert database.rows("select max(frame) from _holdfast_ledger") == [(1,)]
 
 
 def test_columns_in_another_order_or_type_are_brought_into_the_declared_one(database, context):
@@ -290,3 +312,28 @@ def test_columns_in_another_order_or_type_are_brought_into_the_declared_one(data
     with closing(database.sink(context())) as sink:
         sink.write([(record, table)])
     assert database.rows() == [(1, 1.0)]
+
+
+WIDER = Schema.of("zone int, ts timestamp, mean double, note string")
+
+
+def test_a_column_the_table_lacks_is_refused_unless_it_may_be_added(database, context):
+    """Declared by new_columns=: a column that appears by itself is a surprise to whoever reads the table."""
+    with closing(database.sink(context())) as sink:
+        sink.write([make_frame(1, [(1, 1, 1.0)])])
+    with pytest.raises(SinkError, match="'note'.*\n.*\n.*new_columns='add'") as caught:
+        database.sink(context(epoch=2, schema=WIDER))
+    assert caught.value.code == "HF-K001"
+
+    with closing(database.sink(context(epoch=2, schema=WIDER), new_columns="add")) as sink:
+        waited = make_frame(2, [(2, 2, 2.0)], epoch=1)  # sealed by the run before, without the column
+        assert sink.write([waited, make_frame(3, [(3, 3, 3.0, "x")], epoch=2, schema=WIDER)]) == [True, True]
+    assert database.rows("select zone, note from average order by zone") == [(1, None), (2, None), (3, "x")]
+
+
+def test_neither_keys_nor_our_own_columns_are_added(database, context):
+    database.run(f"create table average (zone integer, ts {TIME[database.module]}, mean double precision)")
+    with pytest.raises(SinkError, match="'_frame'") as caught:
+        database.sink(context(), new_columns="add")
+    assert caught.value.code == "HF-K001"
+    assert database.rows("select * from average") == []
