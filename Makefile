@@ -34,6 +34,7 @@ $(VENV)/ready: requirements.lock pyproject.toml
 
 # Stops at the first group that fails: what is cheap to know is known first.
 test: setup
+	@sh tests/services/install.sh $(VENV)/services
 	$(PY) -m pytest $(PYTEST_ARGS) tests --ignore=tests/spark --ignore=tests/live
 	$(if $(wildcard tests/spark/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/spark)
 	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live)

@@ -81,7 +81,9 @@ def print_finding(finding: Finding, to: Console) -> None:
 def status_lines(status: Mapping[str, Any]) -> list[str]:
     """A status, in its JSON form, as lines for people."""
     if status["state"] == "activating":
-        return [f"{status['process']}  activating"]  # frames are counted once sources and sinks are open
+        # Frames are counted once sources and sinks are open.
+        notes = [note for note in status.get("notes", ())[-1:] if note.startswith("waits")]
+        return [f"{status['process']}  activating", *(f"  {note}" for note in notes)]
     head = f"{status['process']}  {status['state']:<10} frame {status['frame']:,}"
     if status.get("frame_last"):
         head += f" of {status['frame_last']:,}"
@@ -90,8 +92,9 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     lines = [f"{head}   {status['frames_per_s']:,.1f} frames/s"]
     for source in status.get("sources", ()):
         late = f"   late {source['late']:,}" if source["late"] else ""
+        late += f"   bad {source['bad']:,}" if source.get("bad") else ""
         waits = f"   {counted(source['waiting'], 'frame')} wait ({_megabytes(source)})" if source["waiting"] > 0 else ""
-        end = "   ended" if source["ended"] else ""
+        end = "   ended" if source["ended"] else f"   {source['why']}" if source.get("why") else ""
         lines.append(f"  source {source['name']:<14} {source['sealed']:>8,} sealed   {counted(source['rows'], 'row')}{late}{waits}{end}")
     for unit in status.get("units", ()):
         why = f"   {unit['why']}" if unit["why"] else ""

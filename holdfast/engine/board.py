@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import invariant
 from holdfast.frames.clock import FrameClock
@@ -59,6 +59,7 @@ class StreamQueue:
     ended: int | None = None  # last number a bounded source gave
     rows: int = 0
     late: int = 0
+    live: Any = None  # the open source, if it has something to say: `remark()` and `bad`
 
     def waiting_bytes(self) -> int:
         """What consumers other than feedback have still to take.
@@ -258,6 +259,8 @@ class Board:
             queue = self.streams[port.stream]
             sealed = self._available(queue, wanted)
             if sealed is None:
+                if queue.live is not None and (said := queue.live.remark()):
+                    return Hold(f"held: source {port.stream} is {said}")
                 kind = "source" if queue.from_source else "stream"
                 return Hold(f"waits for frame {wanted} of {kind} {port.stream}")
             taken.append((port, sealed))

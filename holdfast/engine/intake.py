@@ -12,7 +12,9 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.engine.board import Board, Sealed
 from holdfast.engine.watch import DelayWatch
@@ -24,12 +26,14 @@ from holdfast.sources.pace import Pace
 from holdfast.sources.reader import OpenSource, SourceContext, SourceFrame
 from holdfast.sources.reference import load
 
-__all__ = ["Intake", "look_at"]
+__all__ = ["Intake", "first_time_us", "look_at"]
 
 # Enough that no unit ever waits for the thread, little enough to keep in memory.
 _FRAMES_AHEAD = 256
 # Forgetting looks at every seal: not at every frame.
 _FRAMES_PER_TRIM = 64
+# How long each live source is listened to in turn until one of them speaks.
+_FIRST_WAIT_S = 0.2
 
 
 def look_at(source: Source, graph: Graph, directory: Path) -> None:
@@ -43,7 +47,14 @@ def look_at(source: Source, graph: Graph, directory: Path) -> None:
 
 
 def _opened(
-    source: Source, graph: Graph, directory: Path, *, from_n: int, clock: FrameClock | None, epoch: int
+    source: Source,
+    graph: Graph,
+    directory: Path,
+    *,
+    from_n: int,
+    clock: FrameClock | None,
+    epoch: int,
+    spark: Any = None,
 ) -> OpenSource:
     return source.reader.open(
         SourceContext(
@@ -59,8 +70,36 @@ def _opened(
             clock=clock,
             epoch=epoch,
             monotonic=time.monotonic,
+            process=graph.name,
+            boundary=source.boundary,
+            bad=source.bad,
+            new_columns=source.new_columns,
+            spark=spark,
         )
     )
+
+
+def first_time_us(intakes: Sequence[Intake], note: Callable[[str], None]) -> int:
+    """Where the process's time begins: the earliest first element.
+
+    Inputs that end are all asked. Of live ones it is enough that one has spoken: a
+    sensor that is switched off must not keep the others from being heard. While
+    none has, `note` is told for whom everybody waits.
+    """
+    ended = [intake for intake in intakes if intake.source.reader.bounded]
+    live = [intake for intake in intakes if not intake.source.reader.bounded]
+    found = [first for intake in ended if (first := intake.first_time_us()) is not None]
+    said = ""
+    while live:
+        asked = [intake.first_time_us(_FIRST_WAIT_S) for intake in live]
+        found += [first for first in asked if first is not None]
+        if found:
+            break
+        sentence = "waits for the first element of " + ", ".join(intake.whom() for intake in live)
+        if sentence != said:
+            said = sentence
+            note(sentence)
+    return min(found, default=0)
 
 
 class Intake(threading.Thread):
@@ -77,6 +116,7 @@ class Intake(threading.Thread):
         rate: object,
         committed: int,
         delays: DelayWatch,
+        spark: Any = None,
     ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source, self._board, self._epoch = source, board, epoch
@@ -88,12 +128,19 @@ class Intake(threading.Thread):
         self._frames_kept = -(-(source.keep_ms or 0) // graph.frame_ms)
         self._rows = 0
         self._from_n = from_n
-        self._open = _opened(source, graph, directory, from_n=from_n, clock=clock, epoch=epoch)
+        self._open = _opened(source, graph, directory, from_n=from_n, clock=clock, epoch=epoch, spark=spark)
+        if hasattr(self._open, "remark"):
+            board.streams[source.name].live = self._open
         self._quarantined_dir = directory / "quarantine"
         self._seals = SealJournal(directory)
 
-    def first_time_us(self) -> int | None:
-        return self._open.first_time_us()
+    def first_time_us(self, wait_s: float | None = None) -> int | None:
+        return self._open.first_time_us() if wait_s is None else self._open.first_time_us(wait_s)
+
+    def whom(self) -> str:
+        """Its name, and what it says of itself."""
+        said = self._open.remark() if hasattr(self._open, "remark") else ""
+        return f"{self.source.name} ({said})" if said else self.source.name
 
     def set_clock(self, clock: FrameClock) -> None:
         self._open.set_clock(clock)
@@ -219,6 +266,11 @@ class Intake(threading.Thread):
             effect="what is new was not read; sealed frames and sinks are as they were",
             do="run over all of it in a folder of its own: --state DIR",
         )
+
+    def stop(self) -> None:
+        """Close what was opened for a run that never began. Safe to call twice, and after the thread."""
+        if not self.is_alive():
+            self._open.close()
 
     def halt(self) -> None:
         self._halted.set()

@@ -26,13 +26,13 @@ from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer
 from holdfast.engine.failure import explain, explain_start
 from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import Intake, look_at
+from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.outlet import Outlet
 from holdfast.engine.profile import Profile, load_profile
 from holdfast.engine.settings import MASTER
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot
-from holdfast.engine.types import infer
+from holdfast.engine.types import infer, with_schemas
 from holdfast.engine.unit import UnitQuery
 from holdfast.engine.watch import DelayWatch, DiskWatch
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
@@ -187,6 +187,7 @@ class Run:
         self.findings += findings
         if any(not finding.warning for finding in findings):
             raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
+        self.graph = with_schemas(self.graph, schemas)
         new["schemas"] = {stream: schema.ddl for stream, schema in schemas.items()}
         self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
@@ -298,11 +299,9 @@ class Run:
         for source in self.graph.sources:
             readers = [q for q in self._units.values() if any(p.stream == source.name for p in q.unit.inputs)]
             from_n = max(1, min((q.resume_at for q in readers), default=1))
-            self._board.streams[source.name].sealed = from_n - 1
-            for name in self._board.streams[source.name].acked:
-                self._board.streams[source.name].acked[name] = max(
-                    from_n - 1, self._board.streams[source.name].acked[name]
-                )
+            queue = self._board.streams[source.name]
+            queue.sealed = from_n - 1
+            queue.acked = {name: max(from_n - 1, n) for name, n in queue.acked.items()}
             self._intakes.append(
                 Intake(
                     source,
@@ -315,11 +314,11 @@ class Run:
                     rate=self._rate,
                     committed=max((q.committed for q in self._units.values()), default=0),
                     delays=self._delays,
+                    spark=self._spark,
                 )
             )
         if clock is None:
-            firsts = [first for intake in self._intakes if (first := intake.first_time_us()) is not None]
-            clock = FrameClock.starting(min(firsts, default=0), self.graph.frame_ms * 1000)
+            clock = FrameClock.starting(first_time_us(self._intakes, self._note), self.graph.frame_ms * 1000)
         self._board.clock = clock
         for intake in self._intakes:
             intake.set_clock(clock)
@@ -437,8 +436,8 @@ class Run:
         if self._control is not None:
             self._control.close()
             self._control = None
-        for unit in self._units.values():  # those that had begun when the activation failed
-            unit.stop()
+        for begun in (*self._units.values(), *self._intakes):  # when the activation failed
+            begun.stop()
         if self._own_session:
             from holdfast.engine.session import close_session
 
@@ -556,6 +555,10 @@ class Run:
 
     def units(self) -> list[Unit]:
         return [query.unit for query in self._units.values()]
+
+    def _note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+        self._tell()
 
     def _tell(self) -> None:
         if self._on_progress is not None:

@@ -21,6 +21,8 @@ class SourceStatus:
     waiting_bytes: int
     bytes_bound: int
     ended: bool
+    bad: int = 0  # elements that could not be taken as declared: dropped or quarantined
+    why: str = ""  # silent since ..., broker away since ...: what it would say if asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
                 queue.waiting_bytes(),
                 queue.bytes_bound,
                 queue.ended is not None,
+                bad=0 if queue.live is None else queue.live.bad,
+                why="" if queue.live is None else queue.live.remark(),
             )
         )
     last = board.last_frame

@@ -20,7 +20,8 @@ from holdfast.engine.determinism import look
 from holdfast.engine.failure import user_lines
 from holdfast.engine.plan import call_operator, param_columns
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
-from holdfast.graph.model import Graph, Operator
+from holdfast.graph.fitting import source_times
+from holdfast.graph.model import Graph, Operator, Source
 from holdfast.graph.schemas import Schema
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.library import keyed_function
@@ -29,7 +30,7 @@ from holdfast.operators.rowwise import apply_rowwise
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["check_types", "infer"]
+__all__ = ["check_types", "infer", "with_schemas"]
 
 _NOTHING = "nothing was started, nothing was read"
 
@@ -55,8 +56,7 @@ def check_types(graph: Graph) -> list[Finding]:
 
 def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Finding], set[str]]:
     """Schema of every stream; what is wrong; operators that need one chunk and one partition."""
-    schemas: dict[str, Schema] = {source.name: source.schema for source in graph.sources}
-    findings: list[Finding] = []
+    schemas, findings = _source_schemas(graph, spark)
     pinned: set[str] = set()
     with _quiet():
         for operator in graph.order:
@@ -75,6 +75,28 @@ def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Fi
         if sink.stream in schemas and hasattr(sink.writer, "check"):
             findings += sink.writer.check(schemas[sink.stream], sink=sink.name)
     return schemas, findings, pinned
+
+
+def with_schemas(graph: Graph, schemas: dict[str, Schema]) -> Graph:
+    """The graph with the schemas of sources that did not declare theirs."""
+    return replace(graph, sources=tuple(replace(each, schema=schemas.get(each.name)) for each in graph.sources))
+
+
+def _source_schemas(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Finding]]:
+    """As declared; a Spark stream that declares none is asked, which reads nothing yet."""
+    schemas = {source.name: source.schema for source in graph.sources if source.schema is not None}
+    findings: list[Finding] = []
+    for source in graph.sources:
+        if source.schema is None:
+            try:
+                schemas[source.name] = Schema.of(source.reader.function(spark).schema)
+            except HoldfastError as error:
+                findings.append(error.finding)
+            except Exception as error:
+                findings.append(_source_raised(source, error))
+    if len(schemas) == len(graph.sources) and any(source.schema is None for source in graph.sources):
+        findings += source_times(with_schemas(graph, schemas))
+    return schemas, findings
 
 
 @contextlib.contextmanager
@@ -235,6 +257,18 @@ def _unpinned(graph: Graph, operator: Operator) -> Finding:
         effect=_NOTHING,
         do="leave chunks= out (such an operator then gets one chunk and one partition), add up decimals, "
         "or say approximate=True",
+    )  # fmt: skip
+
+
+def _source_raised(source: Source, error: Exception) -> Finding:
+    lines = user_lines("".join(traceback.format_exception(error)))
+    first = str(error).strip().splitlines()[0][:300] if str(error).strip() else ""
+    return Finding(
+        "HF-S015", "SparkSourceRaised", f"the function of source {source.name!r} raised {type(error).__name__}.",
+        where=f"{source.line}, source {source.name!r}",
+        why="\n".join([*lines[:-1], first]) if lines else first,
+        effect=_NOTHING,
+        do="call it yourself with a session: it must return a streaming DataFrame (spark.readStream...)",
     )  # fmt: skip
 
 

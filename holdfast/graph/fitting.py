@@ -20,7 +20,7 @@ from holdfast.graph.promises import InOrderAcross, Within
 from holdfast.graph.protections import none
 from holdfast.graph.wellformed import EFFECT
 
-__all__ = ["check_fit"]
+__all__ = ["check_fit", "source_times"]
 
 # A sealed frame without rows is an Arrow file of about this size, so a queue of b bytes
 # holds at most b / this many frames.
@@ -28,7 +28,7 @@ _FRAME_BYTES_MIN = 1024
 
 
 def check_fit(graph: Graph) -> Iterator[Finding]:
-    yield from _source_times(graph)
+    yield from source_times(graph)
     yield from _windows(graph)
     yield from _keys(graph)
     yield from _parameters(graph)
@@ -40,7 +40,7 @@ def check_fit(graph: Graph) -> Iterator[Finding]:
 # -- clocks ----------------------------------------------------------------------
 
 
-def _source_times(graph: Graph) -> Iterator[Finding]:
+def source_times(graph: Graph) -> Iterator[Finding]:
     for source in graph.sources:
         where = f"{source.line}, source '{source.name}'"
         if source.time is None:

@@ -97,6 +97,9 @@ class Source:
     delay_ms_max: int | None = None
     line: str = ""
     keep_ms: int | None = None  # how long the source log keeps what was acknowledged
+    boundary: str | None = None  # "clock" | "hold": what a silent source does; None: as suits its reader
+    bad: str = "fail"  # "fail" | "drop" | "quarantine"
+    new_columns: str = "ignore"  # "ignore" | "fail" | "keep"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from holdfast.errors import Finding, ProcessRefused
 from holdfast.graph import options as read
 from holdfast.graph.declared import as_names, caller, checked_name, one_of, refuse, size_bytes
 from holdfast.graph.durations import duration_ms
+from holdfast.graph.inputs import SourceTerms, reader_of
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
 from holdfast.graph.protections import Protection, none
@@ -125,44 +126,40 @@ class StreamProcess:
         time: str | Arrival | None = None,
         keep: object = None,
         delay_max: object = None,
+        boundary: str | None = None,
+        bad: str = "fail",
+        new_columns: str = "ignore",
     ) -> Any:
-        """An input. With a reader it is declared at once; without one this is a decorator."""
-        line = caller()[0]
-        late = one_of(late, ("admit", "drop", "quarantine", "fail"), what="late")
-        shape = None if schema is None else Schema.of(schema, what="source schema")
-        keep_ms, delay_ms = _optional_ms(keep, "keep"), _optional_ms(delay_max, "delay_max")
-        stamp = self._time if time is None else _checked_time(time)
+        """An input. With a reader it is declared at once; without one this is a decorator: of a function
+        that yields elements, or of one that takes `spark` and returns a streaming DataFrame.
 
-        def declare(stream: str, made: object) -> None:
-            checked = checked_name(stream, what="source")
-            if shape is None:
-                raise refuse(
-                    "HF-C002",
-                    "NotASchema",
-                    f"source '{checked}' has no schema.",
-                    do="add schema='ts timestamp, zone int, celsius double'",
-                )
-            self._sources.append(Source(checked, made, shape, stamp, late, delay_ms, line, keep_ms))
-
+        `late`: an element whose frame is closed: "admit" (into the next), "drop", "quarantine", "fail".
+        `boundary`: a silent source: "clock" seals its frames empty, "hold" keeps them open and is named
+        in the status. Left out: the clock for live sources, elements alone for those that end.
+        `bad`: an element that does not fit: "fail", "drop", "quarantine".
+        `new_columns`: fields that are not declared: "ignore", "fail", "keep" (as JSON in `_more string`).
+        `keep`: how long the source log keeps what nobody needs any more.
+        """
+        terms = SourceTerms(
+            schema=schema,
+            late=late,
+            time=self._time if time is None else _checked_time(time),
+            keep=keep,
+            delay_max=delay_max,
+            boundary=boundary,
+            bad=bad,
+            new_columns=new_columns,
+            line=caller()[0],
+        )
         if reader is not None:
-            declare(name or "", reader)
+            self._sources.append(terms.declared(name or "", reader))
             return None
         if callable(name):  # @p.source without brackets
             return self.source()(name)
 
         def decorate(function: Function) -> Function:
-            parameters = read.signature_of(function)
-            if "spark" in parameters.ports:
-                raise refuse(
-                    "HF-C014",
-                    "SparkSourceLater",
-                    f"source '{function.__name__}' returns a Spark stream.",
-                    why="frames from Spark's own sources are not cut yet",
-                    do="yield rows instead: def orders(): yield {...}; or read files with hf.read.files",
-                )
-            from holdfast.sources.iterators import IteratorReader
-
-            declare(name or function.__name__, IteratorReader(function))
+            made = reader_of(function, read.signature_of(function).ports)
+            self._sources.append(terms.declared(name or function.__name__, made))
             return function
 
         return decorate

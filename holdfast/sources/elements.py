@@ -66,11 +66,16 @@ def _arrow(
         item = pa.Table.from_pandas(item, preserve_index=False)
     if not isinstance(item, pa.Table):
         return [], [_bad(item, 0, first, TypeError(f"it is a {type(item).__name__}"), terms)]
-    try:
-        check_fits(item.schema, terms.schema, where)
-        return [fit(item, terms.schema, where)], []
-    except SourceError as error:
-        return [], [Bad(0, error, error.what, f"table of {item.num_rows} rows: {item.schema.names}")]
+    if first_only:
+        try:
+            check_fits(item.schema, terms.schema, where)
+            return [fit(item, terms.schema, where)], []
+        except SourceError as error:
+            return [], [Bad(0, error, error.what, f"table of {item.num_rows} rows: {item.schema.names}")]
+    # A table of other columns is nobody's bad row: dropped whole, it would take all its rows along.
+    check_fits(item.schema, terms.schema, where)
+    tables, failed = halved(item, lambda some: fit(some, terms.schema, where), first_only)
+    return tables, [Bad(0, error, error.why, repr(item[at : at + 1].to_pylist()[0])) for at, error in failed]
 
 
 _READ = {dict: _rows, tuple: _rows, Record: parse_records, None: _arrow}

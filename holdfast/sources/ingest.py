@@ -221,7 +221,7 @@ class OpenFeed:
         deliveries = self._feed.take(wait_s)
         if not deliveries:
             return
-        new = [each for each in deliveries if not self._redelivered.is_known(each)]
+        new = self._redelivered.without_repeats(deliveries)
         items = [item for each in new for item in each.items]
         fails = self._context.bad == "fail"
         table, bad = table_of(items, self._terms, self._log.logged, first_only=fails)

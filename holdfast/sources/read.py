@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 
+from holdfast.graph.secrets import Secret
 from holdfast.sources.files import FileReader
 from holdfast.sources.iterators import IteratorReader
+from holdfast.sources.lines import LineReader
+from holdfast.sources.mqtt import MqttReader
 
-__all__ = ["files", "iterator"]
+__all__ = ["files", "iterator", "lines", "mqtt"]
 
 
 def files(
@@ -47,3 +50,46 @@ def iterator(function: Callable[..., Iterable[object]], *, bounded: bool = True)
     same elements from the beginning again, and those already logged are skipped.
     """
     return IteratorReader(function, bounded=bounded)
+
+
+def mqtt(
+    url: str,
+    *,
+    login: Secret | str | None = None,
+    qos: int = 1,
+    id: str | None = None,
+    client_id: str | None = None,
+    ca: str | None = None,
+    missing: str = "error",
+) -> MqttReader:
+    """Messages of a broker: "mqtts://broker:8883/ward4/{patient}/ecg"; JSON objects, or arrays of them.
+
+    A level of the topic in braces becomes the column of that name; + and # match as in MQTT.
+    A message is acknowledged after its rows are on disk, so none is lost; one whose
+    acknowledgement got lost comes again. `id`: a column that names an element for ever;
+    what was logged already is then left out.
+    `login`: hf.secret("NAME") whose value is user:password. `ca`: a file with the CA of an
+    mqtts broker. `client_id`: under which the broker keeps the session; by default from the
+    names of process and source. `missing="null"`: a declared field may be absent.
+    """
+    return MqttReader(url, login=login, qos=qos, id=id, client_id=client_id, ca=ca, missing=missing)
+
+
+def lines(
+    url: str,
+    *,
+    format: str = "json",
+    delimiter: str = ",",
+    id: str | None = None,
+    missing: str = "error",
+    open_to_network: bool = False,
+) -> LineReader:
+    """Lines that scripts send to "tcp://127.0.0.1:9000" or POST to "http://127.0.0.1:9001/path".
+
+    JSON objects, or CSV in the order of the schema, without a header. TCP answers `ok N`
+    when the first N lines of a connection are on disk, HTTP with status 200.
+    `id`: a column that names an element for ever; what was logged already is left out.
+    """
+    return LineReader(
+        url, format=format, delimiter=delimiter, id=id, missing=missing, open_to_network=open_to_network
+    )

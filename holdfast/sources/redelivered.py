@@ -43,8 +43,14 @@ class Redelivered:
             table = log.table(chunk) if column is not None else None
             self.saw(chunk, table)
 
-    def is_known(self, delivery: Delivery) -> bool:
-        return delivery.again and delivery.key != "" and delivery.key in self._keys
+    def without_repeats(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Those that did not come before, here or earlier. Only one marked as repeated can be known."""
+        new, keys = [], set()
+        for each in deliveries:
+            if not (each.again and each.key and (each.key in self._keys or each.key in keys)):
+                new.append(each)
+                keys.add(each.key)
+        return new
 
     def without_known(self, table: pa.Table) -> pa.Table:
         """The rows whose id has not come before, here or earlier; a null is no id."""

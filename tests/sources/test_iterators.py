@@ -187,8 +187,16 @@ def test_a_bad_element_is_named_and_those_before_it_are_kept(bad, told):
     table, [found] = table_of(items, Terms(schema, "s"), 10, first_only=True)
     assert table.column("a").to_pylist() == [0, 1]
     assert all(word in str(found.error) for word in told), str(found.error)
-    table, [found] = table_of(items, Terms(schema, "s"), 10, first_only=False)
-    assert (table.column("a").to_pylist(), found.at) == ([0, 1, 3], 2)
+
+
+def test_of_a_table_only_the_rows_that_do_not_fit_are_bad():
+    schema = Schema.of("a int, b string")
+    items = [(1, "x"), pa.table({"a": [2, 2**40, 3], "b": ["y", "z", "u"]})]
+    table, [found] = table_of(items, Terms(schema, "s"), 0, first_only=False)
+    assert table.column("a").to_pylist() == [1, 2, 3]
+    assert (found.at, str(2**40) in found.raw) == (1, True)
+    with pytest.raises(SourceError, match="HF-S003"):  # other columns: no row of it is to blame
+        table_of([pa.table({"a": ["1"], "b": ["x"]})], Terms(schema, "s"), 0, first_only=False)
 
 
 def test_a_bad_element_stops_the_source_after_those_before_it(driver):

@@ -1,0 +1,105 @@
+"""What a source is declared to be, read once: its words checked against each other and its reader.
+
+Pure: nothing is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.errors import UsageError
+from holdfast.graph.declared import checked_name, one_of, refuse
+from holdfast.graph.durations import duration_ms
+from holdfast.graph.model import Arrival, Source
+from holdfast.graph.schemas import Schema
+
+__all__ = ["SourceTerms", "reader_of"]
+
+
+class SourceTerms:
+    """The options of `source(...)`; `declared` makes the source once its name and reader are known."""
+
+    def __init__(
+        self,
+        *,
+        schema: object,
+        late: object,
+        time: str | Arrival | None,
+        keep: object,
+        delay_max: object,
+        boundary: object,
+        bad: object,
+        new_columns: object,
+        line: str,
+    ) -> None:
+        self._late = one_of(late, ("admit", "drop", "quarantine", "fail"), what="late")
+        self._boundary = None if boundary is None else one_of(boundary, ("clock", "hold"), what="boundary")
+        self._bad = one_of(bad, ("fail", "drop", "quarantine"), what="bad")
+        self._new_columns = one_of(new_columns, ("ignore", "fail", "keep"), what="new_columns")
+        self._schema = None if schema is None else Schema.of(schema, what="source schema")
+        self._keep_ms = None if keep is None else duration_ms(keep, what="keep")
+        self._delay_ms = None if delay_max is None else duration_ms(delay_max, what="delay_max")
+        self._time, self._line = time, line
+
+    def declared(self, stream: str, reader: Any) -> Source:
+        name = checked_name(stream, what="source")
+        if self._schema is None and not getattr(reader, "infers_schema", False):
+            raise refuse(
+                "HF-C002",
+                "NotASchema",
+                f"source '{name}' has no schema.",
+                do="add schema='ts timestamp, zone int, celsius double'",
+            )
+        if self._new_columns == "keep" and (self._schema is None or self._schema.type_of("_more") != "string"):
+            raise _unfit(name, "new_columns='keep'", "new fields are kept in a column that is not declared",
+                         "add '_more string' to schema=")  # fmt: skip
+        if getattr(reader, "reliable", False):
+            self._check_read_again(name)
+        check = getattr(reader, "check_schema", None)
+        if check is not None and self._schema is not None:
+            check(name, self._schema)
+        return Source(
+            name,
+            reader,
+            self._schema,
+            self._time,
+            self._late,
+            self._delay_ms,
+            self._line,
+            self._keep_ms,
+            boundary=self._boundary,
+            bad=self._bad,
+            new_columns=self._new_columns,
+        )
+
+    def _check_read_again(self, name: str) -> None:
+        why = "files are cut where they lie, by what is in them: nothing is logged, no clock runs"
+        if self._boundary == "clock":
+            raise _unfit(name, "boundary='clock'", why, "drop boundary=")
+        if self._bad != "fail":
+            raise _unfit(name, f"bad='{self._bad}'", why, "mend the file: the error names file and line")
+        if self._new_columns != "ignore":
+            raise _unfit(name, f"new_columns='{self._new_columns}'", why, "columns that are not declared are not read")
+
+
+def reader_of(function: Any, ports: tuple[str, ...]) -> Any:
+    """A decorated function as a reader: one that takes `spark` returns a streaming DataFrame, others yield."""
+    if ports and ports[0] == "spark":
+        if len(ports) > 1:
+            raise refuse(
+                "HF-C004",
+                "BadSignature",
+                f"source '{function.__name__}' takes ({', '.join(ports)}).",
+                why="a source over a Spark stream is handed the session and nothing else",
+                do=f"def {function.__name__}(spark): return spark.readStream...",
+            )
+        from holdfast.sources.spark_streams import SparkReader
+
+        return SparkReader(function)
+    from holdfast.sources.iterators import IteratorReader
+
+    return IteratorReader(function)
+
+
+def _unfit(name: str, option: str, why: str, do: str) -> UsageError:
+    return refuse("HF-C032", "OptionUnfit", f"{option} means nothing to source '{name}'.", why=why, do=do)
