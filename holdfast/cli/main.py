@@ -134,6 +134,8 @@ def run(
     rate: Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')] = None,
     until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
+    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")] = None,
+    metrics_open: Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a process until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
@@ -151,6 +153,8 @@ def run(
             rate=rate,
             until_frame=until_frame,
             profile=profile,
+            metrics=metrics,
+            metrics_open=metrics_open or None,
         )
     )
 

@@ -61,8 +61,18 @@ class Profile:
             changes["on_degraded"] = self.alerts
         return replace(graph, **changes) if changes else graph
 
+    def with_said(self, said: Mapping[str, Any]) -> Profile:
+        """What was said as an argument wins; None says nothing."""
+        given = {key: value for key, value in said.items() if value is not None}
+        for key in said:
+            if key not in KEYS:
+                raise _unknown(key, KEYS, "arguments of start()", "setting")
+        checked = {key: _checked(key, value, f"{key}=", Path.cwd()) for key, value in given.items()}
+        return replace(self, **checked, origins=(*self.origins, *((key, "argument") for key in checked)))
+
     def spark_conf(self) -> dict[str, str]:
-        return {} if self.heap is None else {"spark.driver.memory": self.heap}
+        said = {"spark.driver.memory": self.heap, "spark.master": self.master}
+        return {key: value for key, value in said.items() if value is not None}
 
 
 KEYS = tuple(field.name for field in fields(Profile) if field.name != "origins")

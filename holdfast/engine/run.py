@@ -27,9 +27,9 @@ from holdfast.engine.control import ControlServer
 from holdfast.engine.failure import explain, explain_start
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.intake import Intake, first_time_us, look_at
+from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet
-from holdfast.engine.profile import Profile, load_profile
-from holdfast.engine.settings import MASTER
+from holdfast.engine.profile import Profile
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot
 from holdfast.engine.types import infer, with_schemas
@@ -47,9 +47,7 @@ from holdfast.redaction import hide_values
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from holdfast.graph.process import StreamProcess
-
-__all__ = ["Run", "start", "start_graph", "state_folder"]
+__all__ = ["Run", "start_graph", "state_folder"]
 
 _PROGRESS_S = 0.5
 # Frames a batch may hold when a unit of frame-aware operators is behind: amortises Spark's cost
@@ -66,34 +64,6 @@ def state_folder(graph: Graph, state: str | Path | None = None) -> Path:
     return Path(".holdfast") / graph.name
 
 
-def start(
-    process: StreamProcess,
-    *,
-    state: str | Path | None = None,
-    fresh: Sequence[str] = (),
-    keep: Sequence[str] = (),
-    rate: object = None,
-    until_frame: int | None = None,
-    spark: SparkSession | None = None,
-    on_progress: Callable[[Status], None] | None = None,
-    profile: str | None = None,
-) -> Run:
-    """Check, activate and begin. Returns when every unit's query runs."""
-    graph = process.graph()
-    chosen = load_profile(profile, beside=graph.base)
-    return start_graph(
-        chosen.applied_to(graph),
-        state=state if state is not None else chosen.state,
-        fresh=fresh,
-        keep=keep,
-        rate=rate if rate is not None else chosen.rate,
-        until_frame=until_frame,
-        spark=spark,
-        on_progress=on_progress,
-        profile=chosen,
-    )
-
-
 def start_graph(
     graph: Graph,
     *,
@@ -108,7 +78,7 @@ def start_graph(
     frames_at_once: int = FRAMES_AT_ONCE,
     profile: Profile | None = None,
 ) -> Run:
-    """The same for a graph; `changes` are parameter changes planned for frames to come."""
+    """Check, activate and begin; `changes` are parameter changes planned for frames to come."""
     findings = check_structure(graph)
     if any(not finding.warning for finding in findings):
         raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
@@ -137,7 +107,7 @@ class Run:
         frames_at_once: int = FRAMES_AT_ONCE,
         profile: Profile = Profile(),
     ) -> None:
-        self._frames_at_once, self.profile = frames_at_once, profile
+        self._frames_at_once, self.profile, self._observers = frames_at_once, profile, Observers(profile)
         if graph.values == "hide":
             hide_values(graph.names)
         self.graph = graph
@@ -174,6 +144,7 @@ class Run:
         planned: Mapping[int, Mapping[str, Any]],
     ) -> None:
         epoch = self.folder.acquire(self.graph.name)
+        self.notes += self._observers.open(self.folder.root, self.status)
         self._tell()
         units = [unit for unit in cut(self.graph) if unit.outputs]  # what nobody reads is not run
         old = self.folder.deployment()
@@ -222,8 +193,7 @@ class Run:
 
         began = time.monotonic()
         if spark is None:
-            master, hide = self.profile.master or MASTER, self.graph.values == "hide"
-            self._spark = open_session(self.folder.root, master=master, conf=self.profile.spark_conf(), quiet=hide)
+            self._spark = open_session(self.folder.root, conf=self.profile.spark_conf(), quiet=self.graph.values == "hide")
             self._own_session = True
             self.notes.append(f"Spark {self._spark.sparkContext.master} {time.monotonic() - began:.1f} s")
         else:
@@ -428,11 +398,12 @@ class Run:
             Incidents(self.folder.root, epoch=self.folder.epoch).note("error", error=self._board.error)
         else:
             self._state = "finished" if whole else "stopped"
-        self.release()
         self._tell()
+        self.release()
 
     def release(self) -> None:
         """Give back session, socket and lock. Safe to call twice."""
+        self._observers.close()
         if self._control is not None:
             self._control.close()
             self._control = None
@@ -561,8 +532,10 @@ class Run:
         self._tell()
 
     def _tell(self) -> None:
+        status = self.status()
+        self._observers.saw(status)
         if self._on_progress is not None:
-            self._on_progress(self.status())
+            self._on_progress(status)
 
     def _answer(self, request: dict) -> dict:
         match request["do"]:
@@ -588,10 +561,9 @@ def _now() -> str:
 
 
 def _user() -> str:
-    try:
+    with contextlib.suppress(OSError):
         return getpass.getuser()
-    except OSError:
-        return ""
+    return ""
 
 
 def _delete_file(stream: str, sealed: Sealed) -> None:

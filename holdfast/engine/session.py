@@ -34,14 +34,13 @@ from pyspark.sql import SparkSession
 
 from holdfast.engine import settings
 from holdfast.engine.java import Java, cache_dir, find_java
+from holdfast.engine.logs import cut_log
 from holdfast.errors import EnvironmentRefused, UsageError
 
 __all__ = ["adopt_session", "close_session", "is_ours", "jvm_pid", "open_session", "tuned_session"]
 
 # A socket's name has 108 bytes at most; Spark adds ".<uuid>.sock" and a slash.
 SOCKET_FOLDER_LENGTH_MAX = 61
-# The JVM's own output; log4j bounds Spark's. Checked at each start.
-JVM_LOG_BYTES_MAX = 10_000_000
 # Time for Spark's shutdown hooks; a JVM that needs longer is killed, its scratch goes anyway.
 JVM_EXIT_SECONDS = 20
 
@@ -197,9 +196,9 @@ def _start(wanted: Mapping[str, str], places: settings.Places) -> SparkSession:
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(wanted.items()))
     log = places.logs / "jvm.log"
-    # Appended to while it is small: what the last run said is still there.
-    mode = "ab" if not log.exists() or log.stat().st_size < JVM_LOG_BYTES_MAX else "wb"
-    with open(log, mode) as output:
+    cut_log(log)
+    # Appended to: what the last run said is still there, and it can be cut while the JVM writes.
+    with open(log, "ab") as output:
         # A session of its own: `timeout`, a shell's `kill %1` and Ctrl-C signal a whole
         # process group, and the JVM would be gone before the frame is finished.
         gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})

@@ -410,7 +410,7 @@ class StreamProcess:
 
     def start(self, **settings: Any) -> Run:
         """Begin to run and return at once; `with process.start() as run:` stops it at the end."""
-        from holdfast.engine.run import start
+        from holdfast.engine.starting import start
 
         return start(self, **settings)
 
