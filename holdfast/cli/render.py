@@ -43,7 +43,10 @@ PLAIN_LINE_SECONDS = 10.0
 
 # Frames after a bounded input have this boundary (frames.identity.END_US): no time to show.
 END_OF_INPUT_US = 7_258_118_400_000_000
-_STYLES = {"DEAD": "bold red", "failed": "bold red", "HELD": "yellow", "AWAY": "yellow", "finished": "green"}
+_STYLES = {
+    "DEAD": "bold red", "GIVEN_UP": "bold red", "BROKEN": "bold red", "DEGRADED": "bold red", "failed": "bold red",
+    "RESTARTING": "yellow", "PROBING": "yellow", "HELD": "yellow", "AWAY": "yellow", "finished": "green",
+}  # fmt: skip
 
 
 def console() -> Console:
@@ -84,12 +87,14 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         # Frames are counted once sources and sinks are open.
         notes = [note for note in status.get("notes", ())[-1:] if note.startswith("waits")]
         return [f"{status['process']}  activating", *(f"  {note}" for note in notes)]
-    head = f"{status['process']}  {status['state']:<10} frame {status['frame']:,}"
+    head = f"{status['process']}  {_condition(status):<10} frame {status['frame']:,}"
     if status.get("frame_last"):
         head += f" of {status['frame_last']:,}"
     if status.get("time_us") is not None and status["time_us"] < END_OF_INPUT_US:
         head += f" ({datetime.fromtimestamp(status['time_us'] / 1e6, UTC):%H:%M:%S}Z)"
     lines = [f"{head}   {status['frames_per_s']:,.1f} frames/s"]
+    if status.get("degraded"):
+        lines.append(f"  why    {status['degraded']}")
     for source in status.get("sources", ()):
         late = f"   late {source['late']:,}" if source["late"] else ""
         late += f"   bad {source['bad']:,}" if source.get("bad") else ""
@@ -97,20 +102,54 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         end = "   ended" if source["ended"] else f"   {source['why']}" if source.get("why") else ""
         lines.append(f"  source {source['name']:<14} {source['sealed']:>8,} sealed   {counted(source['rows'], 'row')}{late}{waits}{end}")
     for unit in status.get("units", ()):
-        why = f"   {unit['why']}" if unit["why"] else ""
+        why = f"   {unit['behind']:,} behind" if unit.get("behind", 0) > 1 else ""
+        why += f"   restarted {counted(unit['restarts'], 'time')}" if unit.get("restarts") else ""
+        why += f"   {unit['why']}" if unit["why"] else ""
         lines.append(
             f"  unit   {unit['name']:<14} {unit['processed']:>8,} done     {unit['ms_per_frame']:,.0f} ms/frame   {unit['state']}{why}"
         )
     for sink in status.get("sinks", ()):
         away = f"   AWAY {sink['why']}" if sink.get("state") == "AWAY" else ""
         lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{away}")
+    lines += _promise_lines(status)
     for name, value in status.get("params", {}).items():
         per = "".join(f"; {key}: {other}" for key, other in value["per"].items())
         lines.append(f"  param  {name:<14} {value['value']}{per}")
     lines += [f"  late   {sentence}" for sentence in status.get("delays", ())]
     if status.get("error"):
         lines.append("  " + status["error"].replace("\n", "\n  "))
+    elif status.get("last_error"):
+        at = status.get("last_error_at")
+        lines.append(f"  last error            {status['last_error']}" + (f", holdfast trace {at[0]} {at[1]}" if at else ""))
     return lines
+
+
+def _condition(status: Mapping[str, Any]) -> str:
+    """The word people look for first: DEGRADED while it goes on and not as declared."""
+    if status.get("degraded") and status["state"] == "running":
+        return f"DEGRADED for {_since(status.get('degraded_s') or 0)}  "
+    return status["state"]
+
+
+def _promise_lines(status: Mapping[str, Any]) -> list[str]:
+    """A line per sink with all that was promised of it."""
+    of_sink: dict[str, list[str]] = {}
+    for each in status.get("promises", ()):
+        word = f"{each['promise']} {each['state']}"
+        if each["state"] == "BROKEN" and each.get("since_s") is not None:
+            word += f" since {_since(each['since_s'])}"
+        if each.get("why"):
+            word += f" ({each['why']})"
+        of_sink.setdefault(each["sink"], []).append(word)
+    return [f"  promise {sink:<13} {' | '.join(words)}" for sink, words in of_sink.items()]
+
+
+def _since(seconds: float) -> str:
+    """About how long; nobody reads 7,264 s."""
+    seconds = round(seconds)
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 def _megabytes(source: Mapping[str, Any]) -> str:
@@ -119,9 +158,10 @@ def _megabytes(source: Mapping[str, Any]) -> str:
 
 def is_degraded(status: Mapping[str, Any]) -> bool:
     """Runs, but not as declared: a bound is broken, a unit is dead, a sink is away, an error is pending."""
-    dead = any(unit["state"] == "DEAD" for unit in status.get("units", ()))
+    dead = any(unit["state"] in ("DEAD", "RESTARTING", "PROBING", "GIVEN_UP") for unit in status.get("units", ()))
     away = any(sink.get("state") == "AWAY" for sink in status.get("sinks", ()))
-    return bool(dead or away or status.get("delays") or status.get("error"))
+    broken = any(each["state"] == "BROKEN" for each in status.get("promises", ()))
+    return bool(dead or away or broken or status.get("degraded") or status.get("delays") or status.get("error"))
 
 
 def summary(status: Mapping[str, Any], again: str) -> str:

@@ -128,6 +128,55 @@ def test_a_broken_bound_is_degraded(running, invoke):
     assert "bound 2 s" in result.stdout
 
 
+DEGRADED = STATUS | {
+    "degraded": "unit hot restarting: Python worker died (signal 9)", "degraded_s": 134.2,
+    "units": [
+        {"name": "hot", "state": "RESTARTING", "processed": 12, "ms_per_frame": 41.2, "behind": 14, "restarts": 2,
+         "why": "Python worker died (signal 9); try 3 of 8, next in 4 s"},
+        {"name": "cold", "state": "WAITING", "processed": 12, "ms_per_frame": 9.0, "why": "held back by hot", "behind": 14, "restarts": 0},
+    ],
+    "promises": [
+        {"sink": "hot", "promise": "lossless", "state": "kept", "why": "", "since_s": None, "frames": 0},
+        {"sink": "hot", "promise": "within 5 s", "state": "BROKEN", "why": "3 frames late", "since_s": 12.0, "frames": 3},
+    ],
+    "last_error": "HF-U031 UnitDied", "last_error_at": ["hot", 13],
+}  # fmt: skip
+
+
+def test_a_degraded_run_says_who_why_since_when_and_where_to_look(running, invoke):
+    """At night somebody reads this half asleep: what, why, since when, what next."""
+    _, answers = running
+    answers["status"] = DEGRADED
+
+    result = invoke("status")
+
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("kiln  DEGRADED for 2 min   frame 12")
+    assert lines[1] == "  why    unit hot restarting: Python worker died (signal 9)"
+    assert any("RESTARTING   14 behind   restarted 2 times   Python worker died (signal 9); try 3 of 8" in line for line in lines)
+    assert any("WAITING   14 behind   held back by hot" in line for line in lines)
+    assert "  promise hot           lossless kept | within 5 s BROKEN since 12 s (3 frames late)" in lines
+    assert lines[-1] == "  last error            HF-U031 UnitDied, holdfast trace hot 13"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"degraded": "disk nearly full"},
+        {"units": [STATUS["units"][0] | {"state": "GIVEN_UP"}]},
+        {"promises": [{"sink": "hot", "promise": "lossless", "state": "BROKEN", "why": "3 rows dropped by hot"}]},
+        {"error": "HF-K005 SinkFailed: x."},
+    ],
+)
+def test_whatever_is_not_as_declared_is_exit_1(running, invoke, change):
+    _, answers = running
+    answers["status"] = STATUS | change
+
+    assert invoke("status").exit_code == 1
+    assert invoke("status", "--json").exit_code == 1
+
+
 def test_nobody_there_is_said_in_house_format(here, invoke):
     nothing, unknown = invoke("status"), invoke("status", "oven")
 
