@@ -431,6 +431,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
+        """Whether it has ended, however it ended."""
         return self._done.is_set()
 
     def stop(self) -> None:
@@ -506,6 +507,7 @@ class Run:
         return change
 
     def status(self) -> Status:
+        """What it does now: see Status."""
         with self._board.changed:
             rows = {outlet.sink.name: outlet.rows for outlet in self._outlets}
             parts = snapshot(self._board, rows)
@@ -525,6 +527,7 @@ class Run:
             )
 
     def units(self) -> list[Unit]:
+        """The units it is cut into, each with the reason."""
         return [query.unit for query in self._units.values()]
 
     def _note(self, sentence: str) -> None:

@@ -83,6 +83,7 @@ def feedback(stream: str, *, schema: object = None, frames: int = 1) -> Feedback
 
 
 def rows(count: int) -> Rows:
+    """A window of so many rows per key, as in `window=hf.rows(10)`."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise refuse("HF-C020", "NotACount", f"rows({count!r}) cannot be.", do="take a whole number of at least 1")
     return Rows(count)

@@ -114,4 +114,5 @@ def within(delay: str | timedelta) -> Within:
 
 
 def in_order_across(*sinks: str) -> InOrderAcross:
+    """Elements of these outputs, taken together, come in stream order."""
     return InOrderAcross(tuple(sinks))

@@ -68,10 +68,12 @@ none = Protection("none")
 
 
 def frames(n: int) -> Interval:
+    """Every n frames, as in `hf.ecoc(every=hf.frames(10))`."""
     return _positive(n, "frames")
 
 
 def elements(n: int) -> Interval:
+    """Every n elements, as in `hf.checkpoint(every=hf.elements(1000))`."""
     return _positive(n, "elements")
 
 
