@@ -23,6 +23,7 @@ from holdfast.graph.protections import checkpoint, ecoc, elements, frames, none,
 from holdfast.graph.secrets import secret
 
 if TYPE_CHECKING:
+    from holdfast.engine.supervise import supervise
     from holdfast.sinks import write
     from holdfast.sinks.once import once
     from holdfast.sources import read
@@ -47,6 +48,7 @@ __all__ = [
     "read",
     "rows",
     "secret",
+    "supervise",
     "uncoordinated",
     "within",
     "write",
@@ -58,6 +60,7 @@ _LAZY = {
     "read": ("holdfast.sources.read", None),
     "write": ("holdfast.sinks.write", None),
     "once": ("holdfast.sinks.once", "once"),
+    "supervise": ("holdfast.engine.supervise", "supervise"),
 }
 
 

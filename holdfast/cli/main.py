@@ -1,4 +1,4 @@
-"""The command `holdfast`: check, show, run, status, set, stop, doctor; trace, du, clean, quarantine.
+"""The command `holdfast`: check, show, run, status, set, stop, doctor; trace, du, clean, quarantine; adopt.
 
 Exit codes: 0 fine, 1 running but degraded (status), 2 usage, 3 check failed,
 4 promise broken, 5 unit given up, 6 refused (state in use or unfit, no Java),
@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli import render, setting_aside, watching
+from holdfast.cli import adopting, render, setting_aside, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -229,6 +229,7 @@ def stop(file: File, state: State = None, as_json: Json = False) -> None:
 
 watching.add_to(app)
 setting_aside.add_to(app)
+adopting.add_to(app)
 
 
 def _load(file: str) -> Any:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.engine.board import Board
 from holdfast.errors import HoldfastError, SinkAway, SinkError
@@ -28,6 +29,9 @@ from holdfast.graph.model import Graph, Sink
 from holdfast.graph.schemas import Schema
 from holdfast.protocols.restarts import RestartPolicy
 from holdfast.sinks.writer import SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["AwaySink", "Outlet"]
 
@@ -66,6 +70,7 @@ class Outlet(threading.Thread):
         *,
         board: Board,
         epoch: int,
+        spark: SparkSession | None = None,
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], bool] | None = None,
         chance: Callable[[], float] = random.random,
@@ -73,9 +78,9 @@ class Outlet(threading.Thread):
         """`wait(seconds)` is True when the run ends meanwhile; `chance` spreads the tries of several sinks."""
         super().__init__(name=f"sink {sink.name}", daemon=True)
         self.sink, self._board = sink, board
-        time = graph.time if isinstance(graph.time, str) and graph.time in schema else None
+        column = graph.time if isinstance(graph.time, str) and graph.time in schema else None
         self._open = sink.writer.open(
-            SinkContext(graph.name, sink.name, schema, time, Path(graph.base), epoch)
+            SinkContext(graph.name, sink.name, schema, column, Path(graph.base), epoch, spark)
         )
         self.rows = 0
         self._halted = threading.Event()

@@ -297,7 +297,7 @@ class Run:
         """Find where each sink stands; returns the frame after which each began."""
         begun = {}
         for sink in self.graph.sinks:
-            outlet = Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch)
+            outlet = Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch, spark=self._spark)
             self._outlets.append(outlet)
             queue = self._board.streams[sink.stream]
             # What the ledger has is not needed again; what is no longer in the queue was written before.

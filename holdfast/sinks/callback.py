@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import RLock
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,21 +25,39 @@ from holdfast.graph.schemas import Schema
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, judge_frame
 from holdfast.sinks.writer import SinkContext, fitted, unusable
 
-__all__ = ["CallbackWriter", "takes_table_and_frame"]
+__all__ = ["CallbackSink", "CallbackWriter", "comes_again", "takes_table_and_frame", "takes_two"]
 
 
 def takes_table_and_frame(function: object) -> Callable[[pa.Table, int], object]:
-    example = "hf.write.callback(lambda table, frame: print(frame, table.num_rows))"
+    return takes_two(function, "(table, frame)", "hf.write.callback(lambda table, frame: print(frame, table.num_rows))")
+
+
+def takes_two(function: object, called: str, example: str) -> Callable[[Any, int], object]:
     if not callable(function):
         raise unusable(repr(function), "it cannot be called", example)
     try:
         inspect.signature(function).bind(None, 1)
     except TypeError as error:
         name = getattr(function, "__qualname__", repr(function))
-        raise unusable(f"function {name!r}", f"it is called as function(table, frame): {error}", example) from None
+        raise unusable(f"function {name!r}", f"it is called as function{called}: {error}", example) from None
     except ValueError:
         pass  # some built-in functions show no signature; the first call will tell
     return function
+
+
+def comes_again(function: object, sink: str) -> Finding:
+    """What `check` says of every sink whose write is somebody else's code."""
+    return Finding(
+        "HF-K015",
+        "FrameMayComeAgain",
+        f"sink function {getattr(function, '__qualname__', type(function).__name__)!r} may be handed a frame again.",
+        where=f"sink {sink!r}" if sink else "",
+        why="a run that dies after the function returned and before that was noted hands the frame over anew",
+        effect="it comes with the same number and the same rows; a function that only adds would add them twice",
+        do="let it bear that (an upsert does), or put `with hf.once(connection, frame) as fresh:` around the write, "
+        "or write to hf.write.postgres, sqlite or duckdb",
+        warning=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +70,7 @@ class CallbackWriter:
         return f"Python function {name}, at least once"
 
     def check(self, schema: Schema, *, sink: str = "") -> list[Finding]:
-        return []
+        return [comes_again(self.function, sink)]
 
     def open(self, context: SinkContext) -> CallbackSink:
         return CallbackSink(self.function, context)
@@ -60,8 +79,14 @@ class CallbackWriter:
 class CallbackSink:
     """LOST frames are not handed over: they have no rows, and the run reports them."""
 
-    def __init__(self, function: Callable[[pa.Table, int], object], context: SinkContext) -> None:
-        self._function, self.context = function, context
+    def __init__(
+        self,
+        function: Callable[[Any, int], object],
+        context: SinkContext,
+        prepared: Callable[[pa.Table], Any] = lambda table: table,
+    ) -> None:
+        """`prepared` turns the rows into what the function takes."""
+        self._function, self.context, self._prepared = function, context, prepared
         self._known: dict[int, Entry] = {}
         self._last = 0
         self._lock = RLock()
@@ -84,8 +109,9 @@ class CallbackSink:
         if record.kind != Kind.LOST:
             marks = {"frame": str(record.n), "kind": str(record.kind), "checksum": record.checksum}
             table = fitted(record, table, self.context).replace_schema_metadata(marks)
+            rows = self._prepared(table)
             try:
-                self._function(table, record.n)
+                self._function(rows, record.n)
             except Exception as error:
                 raise self._raised(record, error) from error
         self._known[record.n] = Entry(record.kind, record.checksum)

@@ -88,7 +88,7 @@ class Once:
         self._finish("rollback" if kind else "commit")
 
     def _enter(self, frame: _Frame, ledger: Ledger) -> bool:
-        ledger.create()
+        self._create(ledger)
         last = ledger.fence(frame.epoch)
         entry = ledger.entry(frame.n)
         if entry is not None and not (entry.checksum and frame.checksum):
@@ -96,6 +96,19 @@ class Once:
         verdicts = ledger.judge([frame], last=last)
         ledger.enter([frame], verdicts, last=last)
         return verdicts != [Verdict.SKIP]
+
+    def _create(self, ledger: Ledger) -> None:
+        """PostgreSQL asks for the right to create even if the tables are there, and two that create clash."""
+        if self._is_postgres:
+            there = "select to_regclass('_holdfast_ledger'), to_regclass('_holdfast_epoch')"
+            if None not in self._run(there)[0]:
+                return
+            self._run("select pg_advisory_xact_lock(hashtext('holdfast ledger'))")
+        ledger.create()
+
+    @property
+    def _is_postgres(self) -> bool:
+        return self._driver in ("psycopg", "psycopg2")
 
     def _begin(self) -> bool:
         """Opens a transaction unless one is open; True if it is ours to end."""

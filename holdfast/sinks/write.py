@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from holdfast.graph.secrets import Secret
-from holdfast.sinks.callback import CallbackWriter, takes_table_and_frame
+from holdfast.sinks.batches import ForeachBatchWriter
+from holdfast.sinks.callback import CallbackWriter, takes_table_and_frame, takes_two
 from holdfast.sinks.console import ConsoleWriter
 from holdfast.sinks.duckdb import DuckdbWriter
 from holdfast.sinks.parquet import ParquetWriter
@@ -22,7 +24,10 @@ from holdfast.sinks.postgres import NAME_BYTES_MAX, PostgresWriter
 from holdfast.sinks.sqlite import SqliteWriter
 from holdfast.sinks.writer import declared_keys, declared_new_columns, unusable
 
-__all__ = ["callback", "console", "duckdb", "parquet", "postgres", "sqlite"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["callback", "console", "duckdb", "foreach_batch", "parquet", "postgres", "sqlite"]
 
 
 def sqlite(
@@ -92,6 +97,11 @@ def parquet(folder: str | os.PathLike[str]) -> ParquetWriter:
 def callback(function: Callable[[pa.Table, int], object]) -> CallbackWriter:
     """`function(table, frame)` for every frame, at least once: see docs/howto/once.md."""
     return CallbackWriter(takes_table_and_frame(function))
+
+
+def foreach_batch(function: Callable[[DataFrame, int], object]) -> ForeachBatchWriter:
+    """`function(df, batch_id)` as Structured Streaming calls it; `batch_id` is the frame's number for ever."""
+    return ForeachBatchWriter(takes_two(function, "(df, batch_id)", "hf.write.foreach_batch(upsert)"))
 
 
 def console(rows: int = 20) -> ConsoleWriter:

@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from holdfast.errors import Broken, Finding, SinkError, UsageError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "NEW_COLUMNS",
@@ -50,6 +53,7 @@ class SinkContext:
     time: str | None
     base: Path  # relative targets are found from here
     epoch: int  # of the run that writes; frames may have been sealed in an older one
+    spark: SparkSession | None = None  # of the run, for who hands out DataFrames
 
     @property
     def where(self) -> str:

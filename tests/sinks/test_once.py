@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import threading
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
+import psycopg
 import pyarrow as pa
 import pytest
 
@@ -28,9 +30,20 @@ class Database:
             return [x for (x,) in connection.execute("select x from sales order by x").fetchall()]
 
 
-@pytest.fixture(params=[sqlite3, duckdb], ids=["sqlite", "duckdb"])
+class Server(Database):
+    def __init__(self, url):
+        self.url = url
+
+    def connect(self, **options):
+        return closing(psycopg.connect(self.url, **options))
+
+
+@pytest.fixture(params=[sqlite3, duckdb, psycopg], ids=["sqlite", "duckdb", "postgres"])
 def database(request, tmp_path):
-    made = Database(request.param, tmp_path / "own.db")
+    if request.param is psycopg:
+        made = Server(request.getfixturevalue("postgres").url)
+    else:
+        made = Database(request.param, tmp_path / "own.db")
     with made.connect() as connection:
         connection.execute("create table sales (x integer)")
         connection.commit()
@@ -38,7 +51,8 @@ def database(request, tmp_path):
 
 
 def add(connection, x):
-    connection.execute("insert into sales values (?)", [x])
+    mark = "%s" if isinstance(connection, psycopg.Connection) else "?"
+    connection.execute(f"insert into sales values ({mark})", [x])
 
 
 def test_a_frame_that_comes_again_is_not_fresh(database):
@@ -127,6 +141,56 @@ def test_sqlite_in_every_manner_of_transactions(tmp_path, options):
             add(connection, 1)
         assert fresh and not connection.in_transaction
     assert database.rows() == [1]
+
+
+def test_psycopg_that_commits_by_itself(postgres):
+    database = Server(postgres.url)
+    with database.connect(autocommit=True) as connection:
+        connection.execute("create table sales (x integer)")
+        with pytest.raises(ZeroDivisionError), once(connection, 1) as fresh:
+            add(connection, 1 / (not fresh))
+        with once(connection, 1) as fresh:
+            assert fresh
+            add(connection, 1)
+    assert database.rows() == [1]
+
+
+def test_two_that_write_the_same_frame_at_once_on_a_server(postgres):
+    """An old driver of the job still lives: one of the two gets the frame, the other none of it."""
+    database = Server(postgres.url)
+    with database.connect(autocommit=True) as connection:
+        connection.execute("create table sales (x integer)")
+    barrier, errors = threading.Barrier(2), []
+
+    def write():
+        with database.connect() as connection:
+            barrier.wait()
+            try:
+                with once(connection, 7) as fresh:
+                    if fresh:
+                        add(connection, 7)
+            except psycopg.Error as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert database.rows() == [7]
+
+
+def test_on_a_server_who_may_write_need_not_be_allowed_to_create(postgres):
+    with closing(psycopg.connect(postgres.url, autocommit=True)) as admin:
+        admin.execute("drop role if exists writer")
+        admin.execute("create role writer login password 'writer-pw'")
+        admin.execute("grant usage on schema public to writer")
+        with once(admin, 1):
+            pass
+        admin.execute("grant select, insert, update, delete on all tables in schema public to writer")
+    url = postgres.url.replace("postgres:correct-horse", "writer:writer-pw")
+    with closing(psycopg.connect(url)) as connection, once(connection, 2) as fresh:
+        assert fresh
 
 
 @pytest.mark.parametrize("frame", [-1, True, "1", 1.0, None])
