@@ -30,6 +30,7 @@ class _Stopped(Exception):
 
 class SparkFeed:
     whole = True
+    small = False
 
     def __init__(
         self, function: Callable[[Any], Any], spark: Any, source: str, checkpoint_dir: Path, trigger_ms: int

@@ -42,6 +42,7 @@ BATCH_ROWS_MAX = 100_000
 
 class MqttFeed:
     whole = True
+    small = True
 
     def __init__(
         self,

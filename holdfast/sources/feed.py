@@ -45,6 +45,8 @@ class Delivery:
 class Feed(Protocol):
     whole: bool  # a delivery with a bad element is refused whole; else up to that element
 
+    small: bool  # delivers in small pieces, which are gathered before they make a chunk
+
     def start(self, known: Known) -> None:
         """Begin to listen; called once, before the first `take`."""
 

@@ -45,6 +45,8 @@ __all__ = ["OpenFeed"]
 LOOK_S = 0.05
 # How often it looks for rows that somebody put back.
 PUT_BACK_S = 1.0
+# What is that large is a chunk of its own; less is staged where a feed delivers in small pieces.
+STAGED_ROWS_MAX = 20_000
 ARRIVAL_COLUMN = "_arrival_us"
 
 
@@ -71,7 +73,9 @@ class OpenFeed:
         self._put_back = PutBack(
             context.directory / "put-back", self._log, context.schema, context.time_column
         )
-        self._put_back_at_s = 0.0
+        self._put_back_at_s = self._settle_at_s = 0.0
+        # A few chunks per frame: each is a file, and what is staged is not cut yet.
+        self._settle_s = min(max(context.frame_us / 4e6, 0.02), 0.25)
         self._clock = context.clock
         self._wall = _Wall(context.monotonic)
         self._newest_us, self._newest_at_s = 0, context.monotonic()
@@ -85,9 +89,12 @@ class OpenFeed:
         """None if the feed ends without an element that has a time, or if `wait_s` pass before one comes."""
         if self._arrival:
             return self._wall.now_us()
-        # A live source is not waited for longer than its first batch.
-        spread_us = self._context.grace_us + self._context.frame_us if self._bounded else 0
-        return earliest(self._logged_pieces(wait_s), spread_us)
+        if self._bounded:
+            spread_us = self._context.grace_us + self._context.frame_us
+            return earliest(self._logged_pieces(wait_s), spread_us)
+        # A live source is not waited for longer than its first batch; what comes after it may be earlier by the grace.
+        found = earliest(self._logged_pieces(wait_s), 0)
+        return None if found is None else found - self._context.grace_us
 
     def _logged_pieces(self, wait_s: float | None) -> Iterator[Piece]:
         batch = 1
@@ -131,6 +138,7 @@ class OpenFeed:
 
     def close(self) -> None:
         self._feed.stop()
+        self._log.close()
 
     def frames(self, stop: threading.Event) -> Iterator[SourceFrame]:
         invariant(self._clock is not None, f"source {self._context.name!r} has no clock yet")
@@ -169,8 +177,11 @@ class OpenFeed:
                 late = "admit" if "put_back" in chunk.note else None
                 closed = assembly.add(chunk.file, self._piece(chunk), cutter, late)
                 self._saw(cutter.newest_us or 0)
-            elif self._by_clock:
-                closed = self._close_by_clock(cutter)
+            elif self._by_clock and self._due() > cutter.closed:
+                if self._log.settle() is not None:
+                    continue  # it came before the clock ran out
+                cutter.close(self._due())
+                closed = cutter.closed
             yield from self._seal(assembly, cutter, closed, batch)
             assembly.check()
         if not stop.is_set():
@@ -198,18 +209,15 @@ class OpenFeed:
             return self._arrival or not self._bounded
         return self._context.boundary == "clock"
 
-    def _close_by_clock(self, cutter: Cutter) -> int:
-        """Close what a source as far on as the clock says would have closed."""
+    def _due(self) -> int:
+        """The frame a source that is as far on as the clock would have closed."""
         if self._arrival:
             now_us = self._wall.now_us()
         else:
             passed_s = self._context.monotonic() - self._newest_at_s
             now_us = self._newest_us + int(passed_s * 1e6)
         grace_us = 0 if self._arrival else self._context.grace_us
-        n = self._clock.frame_at(now_us - grace_us) - 1
-        if n > cutter.closed:
-            cutter.close(n)
-        return cutter.closed
+        return self._clock.frame_at(now_us - grace_us) - 1
 
     # -- logging -------------------------------------------------------------
 
@@ -218,9 +226,13 @@ class OpenFeed:
         self._start()
         if self._log_put_back():
             return
-        deliveries = self._feed.take(wait_s)
-        if not deliveries:
-            return
+        deliveries = self._feed.take(min(wait_s, self._settle_s) if self._log.staged_rows else wait_s)
+        if deliveries:
+            self._log_deliveries(deliveries)
+        if self._log.staged_rows and time.monotonic() >= self._settle_at_s:
+            self._log.settle()
+
+    def _log_deliveries(self, deliveries: list[Delivery]) -> None:
         new = self._redelivered.without_repeats(deliveries)
         items = [item for each in new for item in each.items]
         fails = self._context.bad == "fail"
@@ -265,7 +277,14 @@ class OpenFeed:
         if keys := [each.key for each in deliveries if each.key]:
             note["keys"] = keys
         marks = [each.mark for each in deliveries if each.mark is not None]
-        self._write(table, marks[-1] if marks else None, note)
+        mark = marks[-1] if marks else None
+        if bad or not self._feed.small or table.num_rows >= STAGED_ROWS_MAX:
+            self._write(table, mark, note)
+            return
+        if not self._log.staged_rows:
+            self._settle_at_s = time.monotonic() + self._settle_s
+        self._redelivered.saw(self._log.next_batch, table, note)
+        self._log.stage(self._stamped(table), mark, note)
 
     def _log_put_back(self) -> bool:
         now_s = time.monotonic()
@@ -281,12 +300,17 @@ class OpenFeed:
         return True
 
     def _write(self, table: pa.Table, mark: dict | None, note: dict) -> None:
+        self._log.settle()  # what came before comes before
+        chunk = self._log.append(self._log.next_batch, self._stamped(table), mark, note)
+        self._redelivered.saw(chunk.batch, table, note)
+
+    def _stamped(self, table: pa.Table) -> pa.Table:
+        """With its arrival, where that decides; and now the source has spoken."""
         self._spoke_us = self._wall.now_us()
-        if self._arrival:
-            now = pa.array(np.full(table.num_rows, self._spoke_us, dtype=np.int64))
-            table = table.append_column(ARRIVAL_COLUMN, now)
-        chunk = self._log.append(self._log.next_batch, table, mark, note)
-        self._redelivered.saw(chunk, table)
+        if not self._arrival:
+            return table
+        now = pa.array(np.full(table.num_rows, self._spoke_us, dtype=np.int64))
+        return table.append_column(ARRIVAL_COLUMN, now)
 
     def _start(self) -> None:
         if not self._started:
@@ -295,7 +319,7 @@ class OpenFeed:
 
     def _has_ended(self) -> bool:
         self._start()
-        return self._feed.has_ended()
+        return self._feed.has_ended() and self._log.settle() is None
 
     def _piece(self, chunk: Chunk) -> Piece:
         column = self._log.read(chunk, self._time)

@@ -40,6 +40,7 @@ class _Lot:
 
 class LineFeed:
     whole = True
+    small = True
 
     def __init__(self, address: Address, source: str, format: str, delimiter: str, note: Path) -> None:
         self._address, self._source, self._note = address, source, note

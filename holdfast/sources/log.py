@@ -10,6 +10,7 @@ seal carries, so nothing is lost and nothing comes twice.
 
     log/000000000007.arrow   ingest batch 7: Arrow IPC, renamed into place; in its metadata the feed's mark
                              (of the last delivery so far) and a note on the batch itself
+    log/staged               small deliveries that will be the next batch (`staged`)
     log/seals.jsonl          one line per frame: check word, JSON; a torn tail is cut off
 
 One writer: the thread that runs the source.
@@ -32,6 +33,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.sources.index import IndexedFile
 from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import Reference, digest_of, stat_of
+from holdfast.sources.staged import Staged
 
 __all__ = ["Chunk", "SourceLog"]
 
@@ -56,6 +58,7 @@ class SourceLog:
         self._seals: list[dict] = []
         self._spare = 0
         self._chunks: dict[int, Chunk] = {}
+        self._staged = Staged(self._directory / "staged")
         self.next_batch = 1
         self.state: dict | None = None  # what the last seal says about open frames
         self.recover()
@@ -66,11 +69,14 @@ class SourceLog:
     def logged(self) -> int:
         """Elements logged so far, those already trimmed included."""
         last = self._chunks.get(self.next_batch - 1)
-        return last.first + last.file.rows if last is not None else 0
+        return (last.first + last.file.rows if last is not None else 0) + self._staged.rows
 
     @property
     def mark(self) -> dict[str, Any] | None:
         """The feed's mark of the last delivery logged; the chunk that has it is never trimmed."""
+        for record in reversed(self._staged.records):
+            if record.mark is not None:
+                return record.mark
         last = self._chunks.get(self.next_batch - 1)
         return last.mark if last is not None else None
 
@@ -81,6 +87,7 @@ class SourceLog:
         if batch in self._chunks:
             return self._chunks[batch]
         invariant(batch == self.next_batch, f"batch {batch} after batch {self.next_batch - 1}")
+        invariant(not self._staged.records, f"batch {batch} would overtake what is staged for it")
         first = self.logged
         path = self._path(batch)
         tmp = path.with_suffix(".tmp")
@@ -97,6 +104,32 @@ class SourceLog:
         self._chunks[batch] = self._chunk(batch, table.num_rows, first, mark, note)
         self.next_batch = batch + 1
         return self._chunks[batch]
+
+    def stage(self, table: pa.Table, mark: dict[str, Any] | None, note: dict[str, Any]) -> None:
+        """Durable on return; part of the next batch, which `settle` makes of all that is staged."""
+        self._staged.add(self.next_batch, table, mark, note)
+
+    @property
+    def staged_rows(self) -> int:
+        return self._staged.rows
+
+    def settle(self) -> Chunk | None:
+        """One chunk of all that is staged, if anything is."""
+        records = list(self._staged.records)
+        if not records:
+            return None
+        table = pa.concat_tables([record.table for record in records])
+        mark = self.mark
+        note: dict[str, Any] = {"deliveries": sum(record.note.get("deliveries", 0) for record in records)}
+        if keys := [key for record in records for key in record.note.get("keys", ())]:
+            note["keys"] = keys
+        self._staged.records.clear()  # in memory only: the file goes when the chunk is there
+        chunk = self.append(self.next_batch, table, mark, note)
+        self._staged.clear()
+        return chunk
+
+    def close(self) -> None:
+        self._staged.close()
 
     def chunk(self, batch: int) -> Chunk | None:
         return self._chunks.get(batch)
@@ -198,6 +231,12 @@ class SourceLog:
         self.next_batch = max(self._chunks, default=0) + 1
         self._seals = self._untrimmed(self._read_seals())
         self.state = self._seals[-1]["state"] if self._seals else None
+        self._staged.recover()
+        if any(record.batch != self.next_batch for record in self._staged.records):
+            self._staged.records.clear()  # they are in their chunk; the file's end came too late
+            (self._directory / "staged").unlink(missing_ok=True)
+        self.settle()
+        (self._directory / "staged").unlink(missing_ok=True)
 
     def _read_seals(self) -> list[dict]:
         try:

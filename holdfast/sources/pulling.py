@@ -27,6 +27,7 @@ WAITING_ROWS_MAX = 2 * BATCH_ROWS_MAX
 
 class IteratorFeed:
     whole = False
+    small = False
 
     def __init__(self, reader: IteratorReader, source: str) -> None:
         self._reader, self._source, self._taken = reader, source, 0

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.sources.feed import Delivery
-from holdfast.sources.log import Chunk, SourceLog
+from holdfast.sources.log import SourceLog
 
 __all__ = ["Redelivered"]
 
@@ -41,7 +42,7 @@ class Redelivered:
         self._deliveries = 0
         for chunk in log.chunks():
             table = log.table(chunk) if column is not None else None
-            self.saw(chunk, table)
+            self.saw(chunk.batch, table, chunk.note)
 
     def without_repeats(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Those that did not come before, here or earlier. Only one marked as repeated can be known."""
@@ -63,15 +64,16 @@ class Redelivered:
             seen.add(each)
         return table if all(fresh) else table.filter(pa.array(fresh))
 
-    def saw(self, chunk: Chunk, table: pa.Table | None) -> None:
+    def saw(self, batch: int, table: pa.Table | None, note: dict[str, Any]) -> None:
+        """Logged: these rows are in this batch, or will be."""
         ids: tuple[object, ...] = ()
         if self._column is not None and table is not None:
             ids = tuple(pc.drop_null(table.column(self._column)).to_pylist())
-        keys = tuple(chunk.note.get("keys", ()))
-        kept = _Kept(chunk.batch, ids, keys, chunk.note.get("deliveries", 1))
+        keys = tuple(note.get("keys", ()))
+        kept = _Kept(batch, ids, keys, note.get("deliveries", 1))
         self._kept.append(kept)
-        self._ids.update(dict.fromkeys(ids, chunk.batch))
-        self._keys.update(dict.fromkeys(keys, chunk.batch))
+        self._ids.update(dict.fromkeys(ids, batch))
+        self._keys.update(dict.fromkeys(keys, batch))
         self._deliveries += kept.deliveries
 
     def needed_from(self) -> int | None:
@@ -87,7 +89,8 @@ class Redelivered:
 
     def forget(self, batches: set[int]) -> None:
         """These batches are all the log still has."""
-        while self._kept and self._kept[0].batch not in batches:
+        newest = max(batches, default=0)  # later ones are still to become files
+        while self._kept and self._kept[0].batch <= newest and self._kept[0].batch not in batches:
             kept = self._kept.popleft()
             self._deliveries -= kept.deliveries
             for known, gone in ((self._ids, kept.ids), (self._keys, kept.keys)):

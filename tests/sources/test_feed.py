@@ -12,8 +12,8 @@ from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from holdfast.sources.feed import Delivery
 from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.log import SourceLog
 from holdfast.sources.records import Record, split_payload
+from tests.sources.subscriber import logged_rows
 
 from .conftest import SCHEMA, SECOND
 
@@ -21,7 +21,7 @@ from .conftest import SCHEMA, SECOND
 class Post:
     """A feed of deliveries handed in by the test, a batch at each `take`."""
 
-    whole, bounded = True, True
+    whole, small, bounded = True, False, True
 
     def __init__(self, *batches, **options):
         self.batches, self.options = [list(batch) for batch in batches], options
@@ -39,8 +39,7 @@ class Post:
 
     def logged(self, token):
         # What counts is on disk when this is called: read anew, as after a crash.
-        found = SourceLog(self.log, SCHEMA)
-        self.acked.append((token, found.logged))
+        self.acked.append((token, len(logged_rows(self.log, SCHEMA))))
 
     def has_ended(self):
         return not self.batches
@@ -70,8 +69,10 @@ def quarantined(driver):
     return [json.loads(line) for path in sorted(folder.glob("bad-*.jsonl")) for line in path.open()]
 
 
-def test_a_delivery_is_let_go_only_when_its_rows_are_on_disk(driver):
+@pytest.mark.parametrize("small", [False, True])
+def test_a_delivery_is_let_go_only_when_its_rows_are_on_disk(driver, small):
     post = Post([sent("a", record(0, 1)), sent("b", record(0.5, 2), record(1, 3))], [sent("c", record(2, 4))])
+    post.small = small
     assert zones(driver, driver.frames(post)) == [[1, 2], [3], [4]]
     assert post.acked == [("a", 3), ("b", 3), ("c", 4)]
 
@@ -101,6 +102,21 @@ def test_a_delivery_marked_as_repeated_is_known_by_its_key(driver):
         ]
     )
     assert zones(driver, driver.frames(again)) == [[1], [2], [1]]
+
+
+def test_small_deliveries_make_few_files(driver):
+    """A sensor heard message by message for a day would otherwise leave a file for each."""
+    post = Post(*[[sent(at, record(at / 100, at))] for at in range(100)], id_column="zone")
+    post.small = True
+    source = driver.open(post)
+    while post.batches:
+        source._ingest(0)
+    log = driver.context.directory / "log"
+    assert len(list(log.glob("*.arrow"))) < 50
+    assert len(logged_rows(log, SCHEMA)) == 100 == source.logged
+    source.close()
+    again = Post([sent(99, record(0.99, 99)), sent(100, record(1, 100))], id_column="zone")
+    assert zones(driver, driver.frames(again)) == [list(range(100)), [100]]
 
 
 def test_ids_of_what_may_still_be_in_flight_are_not_trimmed(driver):

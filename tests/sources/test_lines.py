@@ -10,6 +10,9 @@ import pytest
 
 from holdfast.errors import SourceError, UsageError
 from holdfast.sources import read
+from tests.sources.subscriber import logged_rows
+
+from .conftest import SCHEMA
 
 
 class Listening:
@@ -41,8 +44,7 @@ class Listening:
         self.source.close()
 
     def zones(self):
-        log = self.source._log
-        return [zone for chunk in log.chunks() for zone in log.read(chunk, "zone").to_pylist()]
+        return [row["zone"] for row in logged_rows(self.driver.context.directory / "log", SCHEMA)]
 
     def tcp(self):
         return socket.create_connection(("127.0.0.1", self.port), 20)

@@ -101,3 +101,43 @@ def test_the_log_stays_small_when_it_is_trimmed(tmp_path):
         log.seal([frame(n, chunk, (0, 1))], state(n))
         log.trim(n)
     assert len(list(tmp_path.glob("*.arrow"))) <= 2
+
+
+# -- small deliveries --------------------------------------------------------
+
+
+def values(log):
+    return [value for chunk in log.chunks() for value in log.read(chunk, "x").to_pylist()]
+
+
+def test_what_is_staged_is_a_chunk_after_a_crash(log, tmp_path):
+    log.stage(elements(4), {"batch": 1}, {"deliveries": 1, "keys": ["a"]})
+    log.stage(elements(5), None, {"deliveries": 2, "keys": ["b"]})
+    assert (log.logged, log.mark) == (8, {"batch": 1})
+    again = SourceLog(tmp_path, SCHEMA)
+    assert values(again) == [1, 1, 2, 2, 3, 3, 4, 5]
+    assert (again.mark, again.chunk(4).note) == ({"batch": 1}, {"deliveries": 3, "keys": ["a", "b"]})
+    assert values(SourceLog(tmp_path, SCHEMA)) == values(again)
+
+
+def test_what_was_settled_before_a_crash_is_not_there_twice(log, tmp_path):
+    """Killed after the chunk was there and before the staged file was cleared."""
+    log.stage(elements(4), None, {})
+    staged = (tmp_path / "staged").read_bytes()
+    log.settle()
+    (tmp_path / "staged").write_bytes(staged)
+    assert values(SourceLog(tmp_path, SCHEMA)) == [1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_staged_record_torn_anywhere_never_happened(log, tmp_path):
+    log.stage(elements(4), None, {})
+    first = (tmp_path / "staged").stat().st_size
+    log.stage(elements(5), None, {})
+    data = (tmp_path / "staged").read_bytes()
+    for length in range(first, len(data), 37):
+        folder = tmp_path / f"torn-{length}"
+        folder.mkdir()
+        (folder / "staged").write_bytes(data[:length])
+        for path in tmp_path.glob("*.arrow"):
+            (folder / path.name).write_bytes(path.read_bytes())
+        assert values(SourceLog(folder, SCHEMA)) == [1, 1, 2, 2, 3, 3, 4]

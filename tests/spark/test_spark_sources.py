@@ -134,6 +134,7 @@ def test_what_is_wrong_with_a_stream_is_found_before_it_is_read(spark):
     def broken(spark):
         return spark.readStream.format("no such thing").load()
 
-    process.sink("broken", hf.write.console())
+    process.map("all", of="broken", select=["*"])
+    process.sink("all", hf.write.console())
     with pytest.raises(ProcessRefused, match="HF-S015 SparkSourceRaised"):
         process.check(types=True)
