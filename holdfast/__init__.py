@@ -20,6 +20,7 @@ from holdfast.graph.options import feedback, rows
 from holdfast.graph.process import StreamProcess
 from holdfast.graph.promises import in_order, in_order_across, loses, lossless, within
 from holdfast.graph.protections import checkpoint, ecoc, elements, frames, none, uncoordinated
+from holdfast.graph.restarting import restarts
 from holdfast.graph.secrets import secret
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "none",
     "once",
     "read",
+    "restarts",
     "rows",
     "secret",
     "supervise",

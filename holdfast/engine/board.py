@@ -56,6 +56,7 @@ class StreamQueue:
     acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
     taken: dict[str, int] = field(default_factory=dict)  # consumer -> worked off up to this
     exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
+    left_out: set[str] = field(default_factory=set)  # stand still; a source keeps for them what it can read again
     ended: int | None = None  # last number a bounded source gave
     rows: int = 0
     late: int = 0
@@ -75,14 +76,19 @@ class StreamQueue:
         return min(held, key=held.get) if held else ""
 
     def _positions(self) -> dict[str, int]:
-        return {c: max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.exempt}
+        passed = self.exempt | self.left_out
+        return {c: max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in passed}
+
+    def floor(self) -> int:
+        """What all consumers that move have acknowledged."""
+        return min((n for c, n in self.acked.items() if c not in self.left_out), default=self.sealed)
 
     def newest_bytes(self) -> int:
         return self.frames[self.sealed].bytes if self.sealed in self.frames else 0
 
     def trim(self) -> list[Sealed]:
         """Frames nobody needs again, taken off the queue."""
-        floor = min(self.acked.values(), default=self.sealed)
+        floor = self.floor()
         return [self.frames.pop(n) for n in sorted(self.frames) if n <= floor]
 
 
@@ -105,6 +111,9 @@ class UnitState:
     ms_last: float = 0.0
     ms_mean: float = 0.0
     held: str = ""
+    condition: str = "RUNNING"  # | RESTARTING | PROBING | GIVEN_UP
+    trouble: str = ""  # what the supervisor says of it
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +150,17 @@ class Board:
         self.error: BaseException | None = None
         self.failed_source: BaseException | None = None
         self.held_for_space = ""
+        self.left_out: set[str] = set()  # units that stand still for the rest of the run
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
+        self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
 
     def on_forget(self, forget: Callable[[str, Sealed], None]) -> None:
         """What to do with a frame nobody needs again (delete its file)."""
         self._forget = forget
+
+    def on_written(self, written: Callable[[str, int, int], None]) -> None:
+        """Who wants to know that a sink has the frames after `last` up to n."""
+        self._written = written
 
     # ---- what happened ----
 
@@ -175,6 +190,8 @@ class Board:
                 self.streams[port.stream].taken[unit] = state.processed - port.feedback_frames
             state.ms_last = ms
             state.ms_mean = ms if state.ms_mean == 0 else 0.9 * state.ms_mean + 0.1 * ms
+            if self.left_out:
+                self._pass_over()
             self.changed.notify_all()
 
     def acknowledge(self, stream: str, consumer: str, n: int) -> None:
@@ -189,6 +206,7 @@ class Board:
 
     def write(self, sink: str, n: int) -> None:
         with self.changed:
+            self._written(sink, self.sinks[sink][1], n)
             self.sinks[sink] = (self.sinks[sink][0], n)
             self.changed.notify_all()
 
@@ -222,6 +240,49 @@ class Board:
                 self.fail(error)
             self.changed.notify_all()
 
+    def leave_out(self, unit: str) -> None:
+        """This unit was given up: it and all below stand still and do not hold a source back.
+
+        What a source gave can be read again from its log or files, so nothing waits for
+        them in memory. A queue between units keeps their frames, up to its bound.
+        """
+        with self.changed:
+            self.left_out.add(unit)
+            while True:
+                dry = {stream for name in self.left_out for stream in self.units[name].outputs}
+                below = {u.name for u in self.units.values() if any(i.stream in dry for i in u.inputs)}
+                if below <= self.left_out:
+                    break
+                self.left_out |= below
+            self._pass_over()
+            self.changed.notify_all()
+
+    def _pass_over(self) -> None:
+        """Sources do not wait for a unit from the moment on that it can take nothing more."""
+        still = {name for name in self.left_out if self.is_idle(self.units[name])}
+        for queue in self.streams.values():
+            if queue.from_source:
+                queue.left_out = still & {*queue.acked}
+
+    def is_idle(self, unit: UnitState) -> bool:
+        """It has nothing in work and, as things are, nothing to come."""
+        if unit.condition == "GIVEN_UP":
+            return True
+        if unit.permitted > unit.processed or unit.condition != "RUNNING":
+            return False
+        if self.last_frame is not None and unit.processed >= self.last_frame:
+            return True
+        return unit.name in self.left_out and self._is_dry(unit)
+
+    def _is_dry(self, unit: UnitState) -> bool:
+        """Its next frame wants one that will not come in this run."""
+        dry = {stream for name in self.left_out for stream in self.units[name].outputs}
+        wanted = unit.permitted + 1
+        return any(
+            port.stream in dry and wanted - port.feedback_frames > self.streams[port.stream].sealed
+            for port in unit.inputs
+        )
+
     # ---- what may happen ----
 
     @property
@@ -241,6 +302,10 @@ class Board:
 
     def next_permit(self, unit: UnitState) -> Permit | Hold:
         n = unit.permitted + 1
+        if unit.condition != "RUNNING":
+            return Hold(unit.trouble)
+        if unit.name in self.left_out and self._is_dry(unit):
+            return Hold(f"held back by {self._given_up_above(unit)} (given up)")
         if self.stopping:
             return Hold("stopping")
         last = self.last_frame
@@ -261,8 +326,7 @@ class Board:
             if sealed is None:
                 if queue.live is not None and (said := queue.live.remark()):
                     return Hold(f"held: source {port.stream} is {said}")
-                kind = "source" if queue.from_source else "stream"
-                return Hold(f"waits for frame {wanted} of {kind} {port.stream}")
+                return Hold(self._blamed(queue, wanted))
             taken.append((port, sealed))
         for stream in unit.outputs:
             queue = self.streams[stream]
@@ -272,6 +336,22 @@ class Board:
             if waiting + coming >= queue.bytes_bound and waiting + coming > 0:
                 return Hold(f"held back by {queue.slowest()}: queue {stream} is at its bound" if waiting else "")
         return Permit(n, self.boundary_us(n, unit.depth), self.boundary_us(n - 1, unit.depth), tuple(taken))
+
+    def _given_up_above(self, unit: UnitState) -> str:
+        dry = {name: {*self.units[name].outputs} for name in self.left_out}
+        wanted = {port.stream for port in unit.inputs}
+        direct = [name for name, streams in dry.items() if streams & wanted]
+        own = [name for name in direct if self.units[name].condition == "GIVEN_UP"]
+        return ", ".join(own or direct)
+
+    def _blamed(self, queue: StreamQueue, wanted: int) -> str:
+        """Who keeps frame `wanted` of this queue from being there."""
+        if queue.from_source:
+            return f"waits for frame {wanted} of source {queue.name}"
+        maker = next((u for u in self.units.values() if queue.name in u.outputs), None)
+        if maker is not None and maker.condition != "RUNNING":
+            return f"held back by {maker.name} ({maker.condition.lower().replace('_', ' ')})"
+        return f"waits for frame {wanted} of stream {queue.name}"
 
     def boundary_us(self, n: int, depth: int = 0) -> int:
         """End of frame n for a unit with so many late stages before it; END once nothing can follow."""

@@ -16,12 +16,14 @@ from holdfast.graph.model import Graph
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["explain", "explain_start", "our_error", "user_lines"]
+__all__ = ["explain", "explain_start", "our_error", "sql_error", "stalled", "user_lines"]
 
 _OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
 _FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
 _KINDS = {"S": SourceError, "F": FrameDiffers, "O": OperatorError}
 _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
+# SQLSTATE class 22 is "data exception", 21 "cardinality violation": a row the expression cannot bear.
+_SQL_ERROR = re.compile(r"(\[[A-Z][A-Z0-9_.]*\][^\n]*)SQLSTATE: 2[12]\w{3}")
 _FOREIGN = ("/pyspark/", "/holdfast/", "/py4j/", "/cloudpickle/", "pyspark.zip", "<frozen", "/pandas/", "/pyarrow/")
 
 
@@ -48,7 +50,17 @@ def explain(
             do="run again: it goes on from there; if it comes back, see logs/jvm.log in the state folder "
             "(killed for want of memory?)",
         )
-    raised = user_lines(text)
+    if "Python worker exited unexpectedly" in text or "Python worker is terminated" in text:
+        return UnitError(
+            "HF-U033",
+            "WorkerDied",
+            f"a Python worker of unit {unit!r} died each time its task was tried.",
+            where=where,
+            why="it was killed, ran out of memory, or native code of the operator crashed",
+            effect=effect,
+            do="it is started again by itself; if it comes back, look for what kills it (dmesg, memory, native code)",
+        )
+    raised = user_lines(text) or sql_error(text)
     if raised:
         return OperatorError(
             "HF-O001",
@@ -67,6 +79,20 @@ def explain(
         why=_first_line(text),
         effect=effect,
         do="run again: it goes on from there; if it comes back, see logs/spark.log in the state folder",
+    )
+
+
+def stalled(graph: Graph, unit: str, committed: int, seconds: float) -> UnitError:
+    return UnitError(
+        "HF-U032",
+        "UnitStalled",
+        f"unit {unit!r} has worked on one frame for {seconds:.0f} s.",
+        where=f"stream process {graph.name!r}, unit {unit!r}, frame {committed + 1}",
+        why="a frame in work for so long counts as a death: restart=hf.restarts(stalled_after=...)",
+        effect=f"frames up to {committed} are sealed and stay; the unit is started anew with frame {committed + 1}; "
+        "nothing is lost",
+        do="if frames of this process may take so long, declare a longer stalled_after; else look for a loop in the "
+        "operator",
     )
 
 
@@ -129,6 +155,12 @@ def user_lines(text: str) -> list[str]:
             last = line.strip()
             break
     return [*kept, last] if last else kept
+
+
+def sql_error(text: str) -> list[str]:
+    """What an SQL expression raised on a row (a division by zero, a cast): the user's, though no Python is in it."""
+    found = _SQL_ERROR.search(text)
+    return [found[1].strip()[:300]] if found is not None else []
 
 
 def _query_text(query: StreamingQuery | None) -> str:

@@ -63,6 +63,13 @@ class StateFolder:
         self.staging.mkdir(parents=True, mode=0o700)
         return self.epoch
 
+    def raise_epoch(self) -> int:
+        """The next epoch, for a unit that is started anew within this run. Called by the holder of the lock."""
+        register = self.root / "epoch"
+        epoch = int(register.read_text()) + 1
+        _write_whole(register, str(epoch))
+        return epoch
+
     def release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)

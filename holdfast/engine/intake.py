@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.engine.board import Board, Sealed
+from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.clock import FrameClock
@@ -116,12 +117,13 @@ class Intake(threading.Thread):
         rate: object,
         committed: int,
         delays: DelayWatch,
+        promises: PromiseWatch,
         spark: Any = None,
     ) -> None:
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source, self._board, self._epoch = source, board, epoch
         self._halted = threading.Event()
-        self._committed, self._delays = committed, delays
+        self._committed, self._delays, self._promises = committed, delays, promises
         self._end_file = directory / "end.json"
         self._pace = Pace.of(rate if rate is not None else getattr(source.reader, "rate", None))
         self._frame_us = graph.frame_ms * 1000
@@ -133,6 +135,11 @@ class Intake(threading.Thread):
             board.streams[source.name].live = self._open
         self._quarantined_dir = directory / "quarantine"
         self._seals = SealJournal(directory)
+
+    @property
+    def is_paced(self) -> bool:
+        """Frames come at a pace of their own, not as fast as they are taken."""
+        return not self.source.reader.bounded or self._pace != Pace()
 
     def first_time_us(self, wait_s: float | None = None) -> int | None:
         return self._open.first_time_us() if wait_s is None else self._open.first_time_us(wait_s)
@@ -173,6 +180,7 @@ class Intake(threading.Thread):
                 self._board.streams[name].late += frame.late_rows
                 self._note(frame)
                 self._delays.sealed(name, frame.n, time.monotonic())
+                self._promises.sealed(frame.n, time.monotonic())
                 last = frame.n
                 self._trim(last)
             if not self._halted.is_set() and self.source.reader.bounded:
@@ -286,7 +294,7 @@ class Intake(threading.Thread):
                 if self._board.stopping:
                     return False
                 queue = self._board.streams[self.source.name]
-                slowest = min(queue.acked.values(), default=n)
+                slowest = queue.floor() if queue.acked else n
                 full = n - slowest > _FRAMES_AHEAD or queue.waiting_bytes() >= queue.bytes_bound
                 if not full and not self._board.held_for_space and wait <= 0:
                     return True

@@ -29,7 +29,7 @@ from holdfast.operators.per_key import PerKey
 from holdfast.operators.runs import RunRef
 from holdfast.operators.spec import read_notes
 
-__all__ = ["KeyedPlan", "KeyedTask", "NotesFolder", "keyed_plan"]
+__all__ = ["KeyedPlan", "KeyedTask", "NotesFolder", "keyed_plan", "notes_dir"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class KeyedTask:
             shards=tuple(range(self.shards)),
             runs={int(shard): tuple(map(RunRef.from_json, own)) for shard, own in runs.items()},
             runs_dir=f"{self.root}/runs/{name}",
-            notes_dir=f"{self.root}/notes/{name}",
+            notes_dir=str(notes_dir(Path(self.root), name, task["epoch"], probe=task.get("probe", False))),
             epoch=task["epoch"],
         )
         own = context.of_task(TaskContext.get().partitionId() if self.tasks > 1 else 0, self.tasks)
@@ -144,6 +144,11 @@ def _to_shards(dfs: list[DataFrame], schemas: list[Schema], shard_by: tuple[str,
     for part in parts[1:]:
         whole = whole.unionAll(part)
     return whole
+
+
+def notes_dir(unit: Path, operator: str, epoch: int, *, probe: bool = False) -> Path:
+    """Every attempt has its own: what an abandoned one still says is not heard, and a probe only looks."""
+    return unit / "notes" / operator / (f"{epoch}-probe" if probe else str(epoch))
 
 
 class NotesFolder:

@@ -11,27 +11,33 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import random
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import deployment as deployed
+from holdfast.engine.alerts import Alerts
 from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
 from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer
-from holdfast.engine.failure import explain, explain_start
+from holdfast.engine.crew import Crew
+from holdfast.engine.failure import explain_start
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.intake import Intake, first_time_us, look_at
+from holdfast.engine.interrupts import interruptible
 from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet
 from holdfast.engine.profile import Profile
+from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.stages import closing_frames, late_stages
-from holdfast.engine.status import Status, snapshot
+from holdfast.engine.status import Status, snapshot, why_degraded
+from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.types import infer, with_schemas
 from holdfast.engine.unit import UnitQuery
 from holdfast.engine.watch import DelayWatch, DiskWatch
@@ -121,7 +127,6 @@ class Run:
         self._started = time.monotonic()
         self._running_since = 0.0
         self._first_frame = 0
-        self._units: dict[str, UnitQuery] = {}
         self._intakes: list[Intake] = []
         self._outlets: list[Outlet] = []
         self._control: ControlServer | None = None
@@ -131,6 +136,10 @@ class Run:
         self._keeper: threading.Thread | None = None
         self._board = Board(closing_frames=1)
         self._delays = DelayWatch(graph)
+        self._promises = PromiseWatch(graph)
+        self._alerts = Alerts(graph.on_degraded)
+        self._supervisor = Supervisor(self._board, graph.supervision, now=time.monotonic, chance=random.random)
+        self._units = Crew(graph, self.folder, self._board, self._supervisor)
         self._disk = DiskWatch(self.folder.root)
 
     # ---- activation ----
@@ -166,6 +175,7 @@ class Run:
         self._board.closing_frames = closing_frames(self.graph, units)
         self._board.until = self._until
         self._board.on_forget(_delete_file)
+        self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
         self._restore_streams(units)
@@ -173,11 +183,10 @@ class Run:
         self._open_sources(clock, epoch)
         new["sinks"] = self._open_sinks(schemas, epoch, (old or {}).get("sinks", {}))
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
-        new["start"] = {name: unit.begun for name, unit in self._units.items()}
-        new["settled"] = {name: unit.settled for name, unit in self._units.items()}
+        new["start"] = {query.unit.name: query.begun for query in self._units}
+        new["settled"] = {query.unit.name: query.settled for query in self._units}
         self.folder.deploy(new)
-        for unit in self._units.values():
-            unit.start(self._spark)
+        self._units.start(self._spark)
         self._first_frame = min((u.processed for u in self._board.units.values()), default=0)
         self._control = ControlServer(self.folder.socket_note, self._answer)
         self._control.start()
@@ -215,19 +224,22 @@ class Run:
     def _add_unit(
         self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: set[str], settled: dict[str, int]
     ) -> None:
-        query = UnitQuery(
+        make = partial(
+            UnitQuery,
             unit=unit,
             graph=self.graph,
             schemas=schemas,
             folder=self.folder.unit(unit.name),
             stream_folders={stream: self.folder.stream(stream) for stream in unit.outputs},
             staging=self.folder.staging,
-            epoch=epoch,
             board=self._board,
             config=self._config,
             may_be_wide=not (set(unit.operators) & sensitive) and self.graph.chunks != 1,
             begun=self._begin[unit.name],
             delays=self._delays,
+        )
+        query = make(
+            epoch=epoch,
             frames_at_once=self._frames_at_once,
             settled=settled.get(unit.name, 0),
             is_changed=bool(self.changes.names & {*unit.operators}),
@@ -237,7 +249,7 @@ class Run:
         self._board.units[unit.name] = UnitState(
             unit.name, inputs, unit.outputs, depth=late_stages(self.graph, units, unit), permitted=done, processed=done
         )
-        self._units[unit.name] = query
+        self._units.add(query, make)
 
     def _restore_streams(self, units: Sequence[Unit]) -> None:
         for source in self.graph.sources:
@@ -267,7 +279,7 @@ class Run:
 
     def _open_sources(self, clock: FrameClock | None, epoch: int) -> None:
         for source in self.graph.sources:
-            readers = [q for q in self._units.values() if any(p.stream == source.name for p in q.unit.inputs)]
+            readers = [q for q in self._units if any(p.stream == source.name for p in q.unit.inputs)]
             from_n = max(1, min((q.resume_at for q in readers), default=1))
             queue = self._board.streams[source.name]
             queue.sealed = from_n - 1
@@ -282,11 +294,13 @@ class Run:
                     clock=clock,
                     epoch=epoch,
                     rate=self._rate,
-                    committed=max((q.committed for q in self._units.values()), default=0),
+                    committed=max((q.committed for q in self._units), default=0),
                     delays=self._delays,
+                    promises=self._promises,
                     spark=self._spark,
                 )
             )
+        self._promises.is_paced = any(intake.is_paced for intake in self._intakes)
         if clock is None:
             clock = FrameClock.starting(first_time_us(self._intakes, self._note), self.graph.frame_ms * 1000)
         self._board.clock = clock
@@ -323,15 +337,21 @@ class Run:
                     finished = self._finished()
                     if not moved and not finished:
                         self._board.changed.wait(timeout=0.2)
-                self._watch_queries()
+                self._units.look()
                 if time.monotonic() - told > _PROGRESS_S:
                     told = time.monotonic()
                     self._board.held_for_space = self._disk.held()
+                    with self._board.changed:
+                        written = {sink: n for sink, (_, n) in self._board.sinks.items()}
+                        self._promises.look(written, time.monotonic())
+                    self._alert()
                     self._tell()
                 if finished:
                     break
             if self._board.failed_source is not None:
                 raise self._board.failed_source
+            if (given_up := self._supervisor.given_up_error()) is not None:
+                raise given_up
         except BaseException as error:
             self._board.fail(error)
         finally:
@@ -363,16 +383,12 @@ class Run:
         if self._board.error is not None:
             return True
         units = self._board.units.values()
-        if any(unit.permitted > unit.processed for unit in units):
-            return False
-        last = self._board.last_frame
-        idle = self._board.stopping or (last is not None and all(unit.processed >= last for unit in units))
+        if self._board.stopping:  # a unit that is down has nothing in work; the next run takes it up
+            idle = all(unit.condition != "RUNNING" or unit.permitted <= unit.processed for unit in units)
+        else:
+            # With a live source the others go on, whatever is given up; once none can, the run is over.
+            idle = all(self._board.is_idle(unit) for unit in units)
         return idle and self._board.sinks_are_done()
-
-    def _watch_queries(self) -> None:
-        for unit in self._units.values():
-            if unit.query is not None and self._board.error is None and not unit.is_alive():
-                self._board.fail(explain(self.graph, unit.unit.name, unit.query, unit.error, unit.committed))
 
     def _shut_down(self) -> None:
         with self._board.changed:
@@ -383,8 +399,7 @@ class Run:
         self.notes += self._board.left_waiting()
         for intake in self._intakes:
             intake.halt()
-        for unit in self._units.values():
-            unit.stop()
+        self._units.stop()
         for outlet in self._outlets:
             outlet.halt()
         for thread in (*self._intakes, *self._outlets):
@@ -400,6 +415,7 @@ class Run:
             self._state = "finished" if whole else "stopped"
         self._tell()
         self.release()
+        self._alerts.close()
 
     def release(self) -> None:
         """Give back session, socket and lock. Safe to call twice."""
@@ -407,8 +423,9 @@ class Run:
         if self._control is not None:
             self._control.close()
             self._control = None
-        for begun in (*self._units.values(), *self._intakes):  # when the activation failed
-            begun.stop()
+        self._units.stop()  # those that had begun when the activation failed
+        for intake in self._intakes:
+            intake.stop()
         if self._own_session:
             from holdfast.engine.session import close_session
 
@@ -444,7 +461,7 @@ class Run:
 
     def wait(self, frame: int | None = None) -> None:
         """Until the run ends, or until every sink (every unit, where there is none) has the frame."""
-        with self._interruptible():
+        with interruptible(self._ask_to_stop):
             if frame is None:
                 while not self._done.wait(timeout=0.2):
                     pass
@@ -453,6 +470,8 @@ class Run:
                     with self._board.changed:
                         if self._reached() >= frame:
                             return
+                        if self._is_out_of_reach(frame):
+                            raise self._supervisor.given_up_error()
                         self._board.changed.wait(timeout=0.2)
         self._raise()
 
@@ -460,31 +479,15 @@ class Run:
         written = [n for _, n in self._board.sinks.values()]
         return min(written or [unit.processed for unit in self._board.units.values()], default=0)
 
+    def _is_out_of_reach(self, frame: int) -> bool:
+        """What `wait` waits for cannot come in this run: a unit above was given up."""
+        dry = {stream for name in self._board.left_out for stream in self._board.units[name].outputs}
+        awaited = [stream for stream, _ in self._board.sinks.values()] or list(dry)
+        return any(stream in dry and self._board.streams[stream].sealed < frame for stream in awaited)
+
     def _raise(self) -> None:
         if self._done.is_set() and self._board.error is not None:
             raise self._board.error
-
-    @contextlib.contextmanager
-    def _interruptible(self):
-        """Ctrl-C and SIGTERM stop after the frame; a second Ctrl-C breaks off."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        asked = []
-
-        def ask(number, frame):
-            if asked:
-                raise KeyboardInterrupt
-            asked.append(number)
-            # Not under the board's lock: the main thread may hold it when the signal comes.
-            threading.Thread(target=self._ask_to_stop, daemon=True).start()
-
-        before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for each, handler in before.items():
-                signal.signal(each, handler)
 
     def _ask_to_stop(self) -> None:
         with self._board.changed:
@@ -511,6 +514,12 @@ class Run:
         with self._board.changed:
             rows = {outlet.sink.name: outlet.rows for outlet in self._outlets}
             parts = snapshot(self._board, rows)
+            now = time.monotonic()
+            dropped, apart = self._units.rows_left_out("drop"), self._units.rows_left_out("quarantine")
+            promises = self._promises.statuses(dropped, apart, now)
+            degraded = why_degraded(self._board, parts["sinks"], promises)
+            since = self._supervisor.degraded_since_s
+            met = self._supervisor.last_met
             seconds = time.monotonic() - (self._running_since or self._started)
             frame = parts["frame"]
             speed = (frame - self._first_frame) / seconds if self._running_since and seconds > 0 else 0.0
@@ -523,12 +532,21 @@ class Run:
                 seconds=round(seconds, 1),
                 error=str(self._board.error) if self._board.error is not None else "",
                 params=self._config.at(frame + 1) if hasattr(self, "_config") else {},
+                promises=tuple(promises),
+                degraded=degraded,
+                degraded_s=round(now - since, 1) if since is not None else 0.0,
+                last_error=f"{met.error.code} {met.error.name}" if met is not None else "",
+                last_error_at=None if met is None else (self._units[met.unit].unit.outputs[0], met.frame),
                 **parts,
             )
 
+    def _alert(self) -> None:
+        status = self.status()
+        self._alerts.state(status.degraded, {"process": status.process, "state": status.state, "frame": status.frame})
+
     def units(self) -> list[Unit]:
         """The units it is cut into, each with the reason."""
-        return [query.unit for query in self._units.values()]
+        return [query.unit for query in self._units]
 
     def _note(self, sentence: str) -> None:
         self.notes.append(sentence)

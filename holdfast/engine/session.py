@@ -30,6 +30,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from holdfast.engine import settings
@@ -78,6 +79,10 @@ def open_session(
         raise
     # PySpark's server for accumulators prints a stack when the JVM it served is gone.
     session.sparkContext._accumulatorServer.handle_error = lambda request, client: None
+    # PySpark makes these when an expression raises, by changing the logger class of the whole
+    # program for a moment: two units that raise at once would get each other's error.
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name)
     # Py4J would log to the terminal when a callback meets a stopped JVM.
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     _Ours.session, _Ours.places, _Ours.pid = session, places, os.getpid()

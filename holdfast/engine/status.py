@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from holdfast.engine.board import Board
+from holdfast.engine.promises import PromiseStatus
 
-__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot"]
+__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot", "why_degraded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,12 @@ class SourceStatus:
 @dataclass(frozen=True, slots=True)
 class UnitStatus:
     name: str
-    state: str  # RUNNING | WAITING | HELD | DONE | DEAD
+    state: str  # RUNNING | WAITING | HELD | DONE | RESTARTING | PROBING | GIVEN_UP
     processed: int
     ms_per_frame: float
     why: str
+    behind: int = 0  # frames a source has sealed and this unit has not done
+    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Status:
     frame_last: int | None = None
     time_us: int | None = None
     params: dict[str, Any] = field(default_factory=dict)
+    promises: tuple[PromiseStatus, ...] = ()
+    degraded: str = ""  # why, in a sentence; empty while all is well
+    degraded_s: float = 0.0  # for how long
+    last_error: str = ""  # code and name of what a unit met last, even if it passed
+    last_error_at: tuple[str, int] | None = None  # a stream of that unit, and the frame: for `holdfast trace`
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -87,14 +96,21 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
             )
         )
     last = board.last_frame
+    newest = max((queue.sealed for queue in board.streams.values() if queue.from_source), default=0)
     for unit in board.units.values():
-        if last is not None and unit.processed >= last:
+        if unit.condition != "RUNNING":
+            state = unit.condition
+        elif last is not None and unit.processed >= last:
             state = "DONE"
         elif unit.permitted > unit.processed:
             state = "RUNNING"
         else:
             state = "HELD" if unit.held.startswith("held") else "WAITING"
-        units.append(UnitStatus(unit.name, state, unit.processed, round(unit.ms_mean, 1), unit.held))
+        why = unit.held if unit.condition == "RUNNING" else unit.trouble
+        behind = max(0, newest - unit.processed)
+        units.append(
+            UnitStatus(unit.name, state, unit.processed, round(unit.ms_mean, 1), why, behind, unit.restarts)
+        )
     for name, (stream, written) in board.sinks.items():
         away = board.sinks_away.get(name)
         said = ("AWAY", away.sentence(time.time())) if away is not None else ("OK", "")
@@ -109,3 +125,14 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
         "frame_last": last,
         "time_us": board.clock.boundary_us(frame) if board.clock is not None and frame > 0 else None,
     }
+
+
+def why_degraded(board: Board, sinks: Sequence[SinkStatus], promises: Sequence[PromiseStatus]) -> str:
+    """Why the run is not well, in a sentence, or nothing. Called under the board's lock."""
+    ill = [unit for unit in board.units.values() if unit.condition != "RUNNING"]
+    found = [f"unit {unit.name} {unit.condition.lower().replace('_', ' ')}: {unit.trouble}" for unit in ill]
+    found += [f"sink {sink.name} {sink.why}" for sink in sinks if sink.why]
+    found += [f"output {each.sink}: {each.promise} broken" for each in promises if each.state == "BROKEN"]
+    if board.held_for_space:
+        found.append(board.held_for_space)
+    return "; ".join(found)

@@ -16,26 +16,34 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
+import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from holdfast.engine.board import Board, Permit, Sealed
 from holdfast.engine.checkpoint import FRAMES_BEHIND_MAX, drop_older, fork_checkpoint
 from holdfast.engine.config import Config
-from holdfast.engine.keyed import NotesFolder
+from holdfast.engine.exclusions import Exclusions
+from holdfast.engine.failure import explain
+from holdfast.engine.keyed import NotesFolder, notes_dir
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
+from holdfast.engine.poison import Ports, search
 from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
-from holdfast.engine.worker import FRAME_PROPERTY
-from holdfast.errors import FrameDiffers
+from holdfast.engine.worker import FRAME_PROPERTY, Load
+from holdfast.errors import FrameDiffers, HoldfastError, OperatorError
 from holdfast.faults.points import armed, reach
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import frame_name, list_frames, publish, read_record, write_frame
 from holdfast.frames.identity import Kind
-from holdfast.graph.model import Graph
+from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
 from holdfast.records.journal import Journal
@@ -50,6 +58,8 @@ __all__ = ["UnitQuery"]
 _WIDE_ROWS = 50_000
 # Spark commits a batch within milliseconds of our return; a query that needs longer is stuck.
 _COMMIT_WAIT_S = 10.0
+# A query that hangs in the user's code may not stop at all; it is abandoned then and can do no harm.
+_STOP_WAIT_S = 20.0
 # State runs referenced by the newest commit records stay, so that a lost last entry can be redone.
 _RECORDS_KEPT = 3
 
@@ -98,7 +108,9 @@ class UnitQuery:
             name for name in unit.operators if graph.operator(name).kind in ("keyed", "aggregate", "join")
         ]
         self.uses_spark_state = any(graph.operator(name).kind == "stream" for name in unit.operators)
-        self._notes = {name: NotesFolder(folder / "notes" / name, graph.partitions) for name in self._stateful}
+        self._notes = {
+            name: NotesFolder(notes_dir(folder, name, epoch), graph.partitions) for name in self._stateful
+        }
         self._state: dict[str, dict] = {name: {} for name in self._stateful}
         self._recent: deque[tuple[int, frozenset[str]]] = deque()
         self.query: StreamingQuery | None = None
@@ -107,6 +119,10 @@ class UnitQuery:
         self._just_done: list[int] = []
         self._batch: int | None = None  # the last one Spark began
         self.committed = 0
+        # Held while a frame becomes fact. Who was abandoned makes nothing fact any more.
+        self._gate = threading.Lock()
+        self._is_abandoned = False
+        self._exclusions = Exclusions(folder)
 
     # ---- activation ----
 
@@ -131,6 +147,9 @@ class UnitQuery:
         """What attempts left that never became state, and state that is no longer ours."""
         keep = set().union(*(files for _, files in self._recent))
         for name in self._stateful:
+            for old in (self._folder / "notes" / name).glob("*"):
+                if old.name != str(self._epoch):
+                    shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
             self._notes[name].clear()
             for stray in self._runs_folder(name).glob("*"):
                 if stray.name not in keep:
@@ -232,6 +251,80 @@ class UnitQuery:
         self._permit_journal.close()
         self._commits.close()
 
+    def abandon(self) -> None:
+        """Another attempt follows: what this one still does becomes nothing. Returns at once, even if it hangs."""
+        with self._gate:
+            self._is_abandoned = True
+        if self.query is not None:
+            stopping = threading.Thread(target=self._stop_quietly, name=f"stop {self.unit.name}", daemon=True)
+            stopping.start()
+            stopping.join(timeout=_STOP_WAIT_S)
+        self._permit_journal.close()
+        self._commits.close()
+
+    def _stop_quietly(self) -> None:
+        with contextlib.suppress(Exception):
+            self.query.stop()
+
+    # ---- poison ----
+
+    def leave_poison_out(self, n: int, operator: Operator, error: HoldfastError) -> bool:
+        """Find the rows of frame n on which the operator raises, write them down; False if none explain it.
+
+        The frame is tried without this and that, beside the query, which is dead. Nothing of a
+        try is sealed or becomes state.
+        """
+        permit = self._permits.get(n)
+        if permit is None or self.uses_spark_state:
+            return False
+        described = self._described([permit])
+        ports = described["frames"][0]["ports"]
+        before = self._exclusions.at(n)
+        tables = {key: self._table(key, ports[key]) for key in ports}
+        items = Ports(tuple((key, table.num_rows) for key, table in tables.items()))
+        described["probe"] = True
+        for name in self._stateful:
+            notes_dir(self._folder, name, self._epoch, probe=True).mkdir(parents=True, exist_ok=True)
+
+        def raises(left_out: frozenset[int]) -> bool:
+            without = items.ranges(left_out)
+            for key, port in ports.items():
+                port["without"] = without.get(key, []) + before.get(key, [])
+            self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(described))
+            try:
+                self._plan(n, wide=False, many=False).collect()
+            except Exception as raised:
+                found = explain(self._graph, self.unit.name, None, raised, n - 1)
+                if isinstance(found, OperatorError):
+                    return True
+                raise
+            return False
+
+        culprits = search(items.count, raises, _alike(tables, operator))
+        if not culprits:
+            return False
+        ranges = items.ranges(culprits)
+        rows = {key: _rows_at(tables[key], ranges[key]) for key in ranges}
+        merged = {key: ranges.get(key, []) + before.get(key, []) for key in {*ranges, *before}}
+        record = {
+            "operator": operator.name,
+            "on_error": operator.on_error,
+            "rows": len(culprits),
+            "error": error.what,
+            "at": time.time(),
+        }
+        self._exclusions.decide(n, merged, rows if operator.on_error == "quarantine" else {}, record)
+        return True
+
+    def _table(self, key: str, port: dict) -> pa.Table:
+        stream = key.split("@")[0]
+        schema = self._schemas[stream]
+        return pa.Table.from_batches(list(Load(key, schema, 1).rows(port, 0)), schema.arrow)
+
+    def rows_left_out(self, on_error: str) -> dict[str, int]:
+        """By operator, ever since the state folder began."""
+        return self._exclusions.rows(on_error)
+
     def _await_commit(self) -> None:
         """Spark writes commits/N after our function returned; a stop must not come in between."""
         deadline = time.monotonic() + _COMMIT_WAIT_S
@@ -267,16 +360,19 @@ class UnitQuery:
         found = {(row["n"], row["out"]): row for row in results}
         for permit in permits:
             reach("sealed, not renamed", permit.n, self.unit.name)
-            sealed = self._seal(permit, found)
-            reach("renamed", permit.n, self.unit.name)
-            self._commit(permit, sealed)
-            reach("state committed", permit.n, self.unit.name)
-            self._at = permit.n
-            self._delays.done(self.unit, permit.n, time.monotonic())
-            with self._board.changed:
-                self._permits.pop(permit.n, None)
-                for stream, frame in sealed.items():
-                    self._board.seal(stream, frame)
+            with self._gate:
+                if self._is_abandoned:
+                    return
+                sealed = self._seal(permit, found)
+                reach("renamed", permit.n, self.unit.name)
+                self._commit(permit, sealed)
+                reach("state committed", permit.n, self.unit.name)
+                self._at = permit.n
+                self._delays.done(self.unit, permit.n, time.monotonic())
+                with self._board.changed:
+                    self._permits.pop(permit.n, None)
+                    for stream, frame in sealed.items():
+                        self._board.seal(stream, frame)
         with self._board.changed:
             self._board.process(self.unit.name, n, (time.monotonic() - started) * 1000 / len(permits))
             self._show_permits()
@@ -296,7 +392,9 @@ class UnitQuery:
         self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(self._described(permits)))
         if self.uses_spark_state:
             return self._stream_plan.seal(batch).collect()
-        wide = self._may_be_wide and sum(permit.rows for permit in permits) >= _WIDE_ROWS
+        # Rows left out are counted from the first of the port: it is then read as one chunk.
+        whole = not any(self._exclusions.at(permit.n) for permit in permits)
+        wide = whole and self._may_be_wide and sum(permit.rows for permit in permits) >= _WIDE_ROWS
         return self._plan(permits[0].n, wide, many=len(permits) > 1).collect()
 
     def _plan(self, n: int, wide: bool, many: bool) -> DataFrame:
@@ -324,14 +422,14 @@ class UnitQuery:
                     "boundary_us": permit.boundary_us,
                     "since_us": permit.since_us,
                     "params": self._config.at(permit.n),
-                    "ports": self._ports(permit),
+                    "ports": self._ports(permit, self._exclusions.at(permit.n)),
                 }
                 for permit in permits
             ],
         }
 
     @staticmethod
-    def _ports(permit: Permit) -> dict[str, dict]:
+    def _ports(permit: Permit, without: dict[str, list[int]]) -> dict[str, dict]:
         ports = {}
         for port, sealed in permit.inputs:
             key = port_key(port.stream, port.feedback_frames)
@@ -339,6 +437,8 @@ class UnitQuery:
                 ports[key] = {"references": [reference.to_json() for reference in sealed.references]}
             else:
                 ports[key] = {"file": "" if sealed is None else sealed.file}
+            if without.get(key):
+                ports[key]["without"] = without[key]
         return ports
 
     def _seal(self, permit: Permit, found: dict) -> dict[str, Sealed]:
@@ -443,3 +543,16 @@ class UnitQuery:
                 )
             )
 
+
+
+def _rows_at(table: pa.Table, ranges: list[list[int]]) -> pa.Table:
+    return pa.concat_tables([table.slice(first, end - first) for first, end in ranges])
+
+
+def _alike(tables: dict[str, pa.Table], operator: Operator) -> Callable[[int], Iterable[int]]:
+    """For a keyed operator: the items of all ports that have the same key as an item."""
+    keys = operator.options.get("keys") or operator.options.get("by") or ()
+    if not keys or any(key not in table.column_names for table in tables.values() for key in keys):
+        return lambda item: (item,)
+    of_item = [row for table in tables.values() for row in zip(*(table[key].to_pylist() for key in keys), strict=True)]
+    return lambda item: [at for at, key in enumerate(of_item) if key == of_item[item]]

@@ -70,7 +70,9 @@ class Load:
             for chunk in batch.column(0).to_pylist():
                 for frame in frames:
                     # The streaming part counts frames, not chunks: it has one chunk.
-                    for rows in self._rows(frame["ports"][self.port], chunk if self.chunks > 1 else 0):
+                    port = frame["ports"][self.port]
+                    found = self.rows(port, chunk if self.chunks > 1 else 0)
+                    for rows in _without(found, port["without"]) if "without" in port else found:
                         yield self._marked(rows, frame["n"])
                     if self.boundary_row:
                         yield self._boundary(frame["boundary_us"])
@@ -81,7 +83,7 @@ class Load:
             return self.schema
         return Schema(tuple(column for column in self.schema.columns if column.name in self.columns))
 
-    def _rows(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
+    def rows(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
         if "file" in port:
             if port["file"]:
                 _, table = read_frame(Path(port["file"]))
@@ -113,6 +115,18 @@ class Load:
             value = pa.array([boundary_us], pa.int64()).cast(field.type) if at else pa.nulls(1, field.type)
             columns.append(value)
         return pa.RecordBatch.from_arrays([*columns, pa.array([True])], [*self.schema.names, BOUNDARY])
+
+
+def _without(found: Iterator[pa.RecordBatch], left_out: list[list[int]]) -> Iterator[pa.RecordBatch]:
+    """All rows but those in the ranges [from, to), counted from the first of the port."""
+    at = 0
+    for rows in found:
+        keep = np.ones(rows.num_rows, dtype=bool)
+        for first, end in left_out:
+            keep[max(0, first - at) : max(0, end - at)] = False
+        at += rows.num_rows
+        if keep.any():
+            yield rows if keep.all() else rows.filter(pa.array(keep))
 
 
 @dataclass(frozen=True)

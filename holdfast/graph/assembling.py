@@ -51,6 +51,8 @@ def assemble(process: StreamProcess) -> Graph:
         values=process._values,
         base=process._base,
         disabled=tuple(sorted(off)),
+        supervision=process._supervision,
+        on_degraded=process._on_degraded,
     )
     notes.extend(_unknown_disabled(process, graph))
     return replace(graph, notes=tuple(notes))

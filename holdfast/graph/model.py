@@ -20,6 +20,7 @@ from typing import Any
 
 from holdfast.graph.promises import Promise
 from holdfast.graph.protections import Protection, none
+from holdfast.graph.restarting import OnDegraded, Supervision
 from holdfast.graph.schemas import Schema
 
 __all__ = [
@@ -132,6 +133,7 @@ class Operator:
     unit: str | None = None  # declared: operators with the same word share a unit
     apart: bool = False  # declared: a unit of its own
     disabled: tuple[str, ...] = ()  # ports exempt from rules 1 and 2
+    on_error: str = "stop"  # a row on which it raises each time: "stop" | "quarantine" | "drop"
 
     @property
     def is_stateful(self) -> bool:
@@ -176,6 +178,8 @@ class Graph:
     state: str | None = None  # state folder as declared; None: the engine's default
     base: str = "."  # folder of the user's file: relative paths start here
     disabled: tuple[str, ...] = ()  # ports left unconnected on purpose
+    supervision: Supervision = Supervision()
+    on_degraded: OnDegraded = None
     notes: tuple[Any, ...] = ()  # findings made while declaring (rules.check_structure reports them)
     values: str = "show"  # "hide": rows are never quoted in errors, logs and traces
 

@@ -23,6 +23,7 @@ from holdfast.graph.inputs import SourceTerms, reader_of
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
 from holdfast.graph.protections import Protection, none
+from holdfast.graph.restarting import ON_ERROR, OnDegraded, Supervision, checked_alert
 from holdfast.graph.schemas import Schema
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class StreamProcess:
         queue: object = "512 MB",
         state: object = None,
         values: str = "show",
+        restart: Supervision | None = None,
+        on_degraded: OnDegraded = None,
     ) -> None:
         self.name = checked_name(name, what="stream process")
         _declared.add(self)
@@ -86,6 +89,8 @@ class StreamProcess:
         self._queue_bytes = size_bytes(queue, what="queue")
         self._state = None if state is None else str(state)
         self._values = one_of(values, ("show", "hide"), what="values")
+        self._supervision = _checked_supervision(restart)
+        self._on_degraded = checked_alert(on_degraded)
         self._protect = none
         self._params: list[Param] = []
         self._sources: list[Source] = []
@@ -182,15 +187,18 @@ class StreamProcess:
         lateness: object = None,
         unit: str | None = None,
         apart: bool = False,
+        on_error: str = "stop",
     ) -> Any:
         """A function from DataFrames to a DataFrame; `over` says whether it sees a frame or the stream.
 
         Positional parameters are input streams, keyword-only ones run-time parameters.
         `outputs` names several output ports; the function then returns {port: DataFrame}.
+        `on_error`: when a frame raises each time, "stop" gives its unit up; "quarantine" and
+        "drop" find the rows that do it and go on without them.
         """
         line = caller()[0]
         kind = one_of(over, ("frame", "stream"), what="over")
-        settings = _settings(protect, delay_max, delay_min, approximate, spark_conf, unit, apart)
+        settings = _settings(protect, delay_max, delay_min, approximate, spark_conf, unit, apart, on_error)
         chosen: dict[str, Any] = {}
         if kind == "stream":
             chosen["mode"] = one_of(mode or "append", ("append", "update", "complete"), what="mode")
@@ -227,6 +235,7 @@ class StreamProcess:
         approximate: bool = False,
         unit: str | None = None,
         apart: bool = False,
+        on_error: str = "stop",
     ) -> Callable[[Function], Function]:
         """A vectorised function over all touched keys of a frame, with state per key.
 
@@ -246,7 +255,7 @@ class StreamProcess:
                     why="the keys come first in the state by themselves",
                     do=f"drop '{key}' from state=",
                 )
-        settings = _settings(protect, delay_max, delay_min, approximate, None, unit, apart)
+        settings = _settings(protect, delay_max, delay_min, approximate, None, unit, apart, on_error)
 
         def decorate(function: Function) -> Function:
             taken = read.signature_of(function, state=True)
@@ -334,7 +343,7 @@ class StreamProcess:
         settings: dict[str, Any],
         outputs: tuple[str, ...] | None = None,
     ) -> None:
-        known = ("protect", "delay_max", "delay_min", "approximate", "spark_conf", "unit", "apart")
+        known = ("protect", "delay_max", "delay_min", "approximate", "spark_conf", "unit", "apart", "on_error")
         for word in settings:
             one_of(word, known, what=f"option of {kind}")
         settled = _settings(*(settings.get(word) for word in known))
@@ -469,6 +478,7 @@ def _settings(
     spark_conf: Mapping[str, object] | None,
     unit: object,
     apart: object,
+    on_error: object,
 ) -> dict[str, Any]:
     if protect is not None:
         _checked_protection(protect)
@@ -480,7 +490,14 @@ def _settings(
         "spark_conf": {str(key): str(value) for key, value in (spark_conf or {}).items()},
         "unit": None if unit is None else checked_name(unit, what="unit"),
         "apart": bool(apart),
+        "on_error": one_of(on_error or "stop", ON_ERROR, what="on_error"),
     }
+
+
+def _checked_supervision(restart: object) -> Supervision:
+    if restart is None or isinstance(restart, Supervision):
+        return restart or Supervision()
+    raise refuse("HF-C003", "UnknownWord", f"restart={restart!r} is not known.", do="write restart=hf.restarts(tries=8)")
 
 
 def _checked_protection(protection: object) -> None:

@@ -13,6 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.board import Board, StreamQueue
 from holdfast.engine.intake import Intake
+from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
@@ -34,7 +35,7 @@ def taken_in(process, folder, *, committed: int = 0, on_seal=lambda board, n: No
     board.clock = clock
     intake = Intake(
         graph.sources[0], graph, board=board, directory=folder, from_n=committed + 1, clock=clock, epoch=1,
-        rate=None, committed=committed, delays=DelayWatch(graph),
+        rate=None, committed=committed, delays=DelayWatch(graph), promises=PromiseWatch(graph),
     )  # fmt: skip
     intake.set_clock(clock)
     seal = board.seal

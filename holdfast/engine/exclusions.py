@@ -1,0 +1,70 @@
+"""Rows left out of a frame because an operator raises on them, written down before they are.
+
+The decision is part of the input: a frame that is taken again is taken without the
+same rows, and comes out the same. So it is synced, one file per frame, before the
+frame is tried without them:
+
+    units/NAME/quarantine/00000041.json   {"frame", "operator", "ports": {port: [[from, to), ...]}, "error", ...}
+    units/NAME/quarantine/00000041-PORT.parquet   the rows themselves (on_error="quarantine")
+
+`holdfast quarantine` reads both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["Exclusions"]
+
+
+class Exclusions:
+    def __init__(self, unit_folder: Path) -> None:
+        self._folder = unit_folder / "quarantine"
+        self._known: dict[int, dict[str, Any]] = {}
+        for path in sorted(self._folder.glob("*.json")):
+            record = json.loads(path.read_text())
+            self._known[record["frame"]] = record
+
+    def at(self, n: int) -> dict[str, list[list[int]]]:
+        """Ranges of rows per port that frame n is taken without."""
+        return self._known[n]["ports"] if n in self._known else {}
+
+    def rows(self, on_error: str) -> dict[str, int]:
+        """Rows left out so far under this declaration, by operator."""
+        found: dict[str, int] = {}
+        for record in self._known.values():
+            if record["on_error"] == on_error:
+                found[record["operator"]] = found.get(record["operator"], 0) + record["rows"]
+        return found
+
+    def decide(
+        self, n: int, ports: dict[str, list[list[int]]], tables: dict[str, pa.Table], record: dict[str, Any]
+    ) -> None:
+        """From now on frame n is taken without these rows. `tables`: the rows, where they are to be kept."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for port, table in tables.items():
+            _write_parquet(self._folder / f"{n:08d}-{port}.parquet", table)
+        whole_record = {"frame": n, "ports": ports, **record}
+        text = json.dumps(whole_record, indent=1)
+        final = self._folder / f"{n:08d}.json"
+        whole = final.with_suffix(".tmp")
+        with open(whole, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(whole, final)
+        self._known[n] = whole_record
+
+
+def _write_parquet(final: Path, table: pa.Table) -> None:
+    whole = final.with_suffix(".tmp")
+    pq.write_table(table, whole)
+    with open(whole, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(whole, final)

@@ -1,0 +1,109 @@
+"""Finds the rows of a frame on which an operator raises, by trying the frame without some of them.
+
+The search is over items numbered from 0 (rows of all ports, one port after the other).
+It looks for the shortest beginning of the frame that raises: its last item is the
+culprit, for without it the same beginning passes. Then again without the culprit,
+until the frame passes. Each culprit takes log2(items) tries.
+
+Where a key's state is what the operator cannot bear, every row of the key is a
+culprit; the whole key goes then (`group`).
+
+`search` is pure; `guilty` and `kept_ranges` read what they are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import HoldfastError
+from holdfast.graph.model import Graph, Operator
+from holdfast.graph.units import Unit
+
+__all__ = ["Ports", "guilty", "search"]
+
+# A frame with more culprits than this is not a frame with poison in it.
+CULPRITS_MAX = 64
+
+
+def search(
+    count: int,
+    raises: Callable[[frozenset[int]], bool],
+    group: Callable[[int], Iterable[int]] = lambda item: (item,),
+) -> frozenset[int] | None:
+    """The items without which the frame passes; None if no choice of items explains the error.
+
+    `raises(left_out)` tries the frame without those. `group(item)` names the items that
+    share its key.
+    """
+    out: frozenset[int] = frozenset()
+    for _ in range(CULPRITS_MAX):
+        if not raises(out):
+            return out
+        left = [item for item in range(count) if item not in out]
+        culprit = _culprit(left, out, raises)
+        if culprit is None:
+            return None
+        alike = frozenset(group(culprit)) - out
+        rest = frozenset(range(count)) - alike | {culprit}
+        is_key = len(alike) > 1 and raises(rest | out)
+        out |= alike if is_key else {culprit}
+    return out if not raises(out) else None
+
+
+def _culprit(left: Sequence[int], out: frozenset[int], raises: Callable[[frozenset[int]], bool]) -> int | None:
+    def raises_with(first: int) -> bool:
+        return raises(out | frozenset(left[first:]))
+
+    if raises_with(0):
+        return None  # it raises without any row
+    passes, fails = 0, len(left)
+    while fails - passes > 1:
+        middle = (passes + fails) // 2
+        if raises_with(middle):
+            fails = middle
+        else:
+            passes = middle
+    return left[fails - 1]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Rows of all ports of a frame as one row of items."""
+
+    rows: tuple[tuple[str, int], ...]  # port key, number of rows
+
+    @property
+    def count(self) -> int:
+        return sum(rows for _, rows in self.rows)
+
+    def ranges(self, items: Iterable[int]) -> dict[str, list[list[int]]]:
+        """Items as ranges [from, to) of each port's own rows."""
+        wanted = sorted(items)
+        found: dict[str, list[list[int]]] = {}
+        first = 0
+        for port, rows in self.rows:
+            for at in (item - first for item in wanted if first <= item < first + rows):
+                ranges = found.setdefault(port, [])
+                if ranges and ranges[-1][1] == at:
+                    ranges[-1][1] = at + 1
+                else:
+                    ranges.append([at, at + 1])
+            first += rows
+        return found
+
+
+def guilty(graph: Graph, unit: Unit, error: HoldfastError) -> Operator | None:
+    """The operator whose own code raised; else the only one of the unit that says what to do about it."""
+    operators = [graph.operator(name) for name in unit.operators]
+    for operator in operators:
+        if f"operator {operator.name!r}" in error.finding.where:
+            return operator
+        code = getattr(operator.function, "__code__", None)
+        if code is not None and any(
+            line.startswith(f"{code.co_filename}:") and line.endswith(f" in {code.co_name}")
+            for line in error.finding.why.splitlines()
+        ):
+            return operator
+    declared = [operator for operator in operators if operator.on_error != "stop"]
+    return declared[0] if len(declared) == 1 else None

@@ -1,0 +1,167 @@
+"""The supervisor on a board, with a clock that is turned by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.supervisor import Supervisor
+from holdfast.errors import FrameDiffers, OperatorError, UnitError
+from holdfast.frames.clock import FrameClock
+from holdfast.graph.restarting import restarts
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def killed() -> UnitError:
+    return UnitError("HF-U033", "WorkerDied", "a Python worker of unit 'pulse' died.", effect="nothing is lost")
+
+
+def raised(what: str = "ValueError: x") -> OperatorError:
+    return OperatorError("HF-O001", "OperatorRaised", what, effect="nothing is lost")
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def board():
+    """ecg -> pulse -> alarms <- motion <- acc; alarms reads acc too."""
+    board = Board(closing_frames=1)
+    board.clock = FrameClock(0, 1_000_000)
+    for source in ("ecg", "acc"):
+        board.streams[source] = StreamQueue(source, 10_000, True)
+    for stream in ("pulse", "motion", "alarms"):
+        board.streams[stream] = StreamQueue(stream, 10_000, False)
+    wiring = {"pulse": ("ecg",), "motion": ("acc",), "alarms": ("pulse", "motion", "acc")}
+    for name, inputs in wiring.items():
+        board.units[name] = UnitState(name, tuple(map(UnitInputState, inputs)), (name,))
+        for stream in inputs:
+            board.streams[stream].acked[name] = 0
+    return board
+
+
+@pytest.fixture
+def supervisor(board, clock):
+    made = Supervisor(board, restarts(tries=2, first="1 second", stalled_after="60 seconds"), now=clock, chance=lambda: 0.0)
+    for name in board.units:
+        made.care(name)
+    return made
+
+
+def sealed(n: int) -> Sealed:
+    return Sealed(n, n * 1_000_000, 1, 100, f"c{n}", 1)
+
+
+def test_a_death_is_answered_after_a_pause_and_once(board, clock, supervisor):
+    supervisor.died("pulse", 7, killed())
+    assert supervisor.due() == []
+    assert board.units["pulse"].condition == "RESTARTING"
+    assert "try 1 of 2, next in 1 s" in board.units["pulse"].trouble
+    clock.now_s += 1.0
+    assert supervisor.due() == ["pulse"]
+    assert supervisor.due() == []
+    supervisor.restarted("pulse")
+    assert board.units["pulse"].condition == "RUNNING"
+    assert board.units["pulse"].restarts == 1
+
+
+def test_while_it_is_down_it_gets_no_permit_and_the_others_say_who_holds_them(board, supervisor):
+    for source in ("ecg", "acc"):
+        board.seal(source, sealed(1))
+    supervisor.died("pulse", 1, killed())
+    assert isinstance(board.next_permit(board.units["pulse"]), Hold)
+    assert not isinstance(board.next_permit(board.units["motion"]), Hold)
+    assert board.next_permit(board.units["alarms"]) == Hold("held back by pulse (restarting)")
+
+
+def test_too_many_deaths_give_it_up_and_what_is_below_stands_still(board, supervisor):
+    for _ in range(3):
+        supervisor.died("pulse", 7, killed())
+    assert board.units["pulse"].condition == "GIVEN_UP"
+    assert board.left_out == {"pulse", "alarms"}
+    assert supervisor.given_up_error().code == "HF-U033"
+    assert not supervisor.is_working
+
+
+def test_a_source_does_not_wait_for_who_stands_still(board, supervisor):
+    for n in range(1, 4):
+        board.seal("acc", sealed(n))
+    board.acknowledge("acc", "motion", 3)
+    assert len(board.streams["acc"].frames) == 3  # alarms may still want them
+    for _ in range(3):
+        supervisor.died("pulse", 1, killed())
+    board.acknowledge("acc", "motion", 3)
+    assert board.streams["acc"].frames == {}
+    assert board.streams["acc"].waiting_bytes() == 0
+    assert board.streams["acc"].acked["alarms"] == 0  # its log keeps them for the next run
+
+
+def test_a_unit_below_first_takes_what_is_there(board, supervisor):
+    for stream in ("ecg", "acc", "pulse", "motion"):
+        board.seal(stream, sealed(1))
+    for _ in range(3):
+        supervisor.died("pulse", 2, killed())
+    board.acknowledge("acc", "motion", 1)
+    permit = board.next_permit(board.units["alarms"])
+    assert permit.n == 1
+    board.units["alarms"].permitted = 1
+    assert not board.is_idle(board.units["alarms"])
+    board.process("alarms", 1, 5.0)
+    assert board.is_idle(board.units["alarms"])
+    assert board.next_permit(board.units["alarms"]) == Hold("held back by pulse (given up)")
+
+
+def test_raising_twice_on_a_frame_is_looked_into_once(supervisor, clock):
+    supervisor.died("pulse", 7, raised())
+    clock.now_s += 1.0
+    assert supervisor.due() == ["pulse"]
+    supervisor.restarted("pulse")
+    supervisor.died("pulse", 7, raised())
+    assert supervisor.to_probe() == [("pulse", 7)]
+    assert supervisor.to_probe() == []
+    assert supervisor.is_working
+
+
+def test_what_we_found_wrong_ourselves_is_not_tried_again(board, supervisor):
+    supervisor.died("pulse", 7, FrameDiffers("HF-F001", "FrameDiffers", "frame 7 came out otherwise.", effect="x"))
+    assert board.units["pulse"].condition == "GIVEN_UP"
+
+
+def test_a_frame_too_long_in_work_is_a_stall_and_idleness_is_not(board, clock, supervisor):
+    clock.now_s += 1000.0
+    assert supervisor.stalled("motion") is None  # nothing to do
+    board.units["motion"].permitted = 1
+    clock.now_s += 59.0
+    assert supervisor.stalled("motion") is None
+    clock.now_s += 2.0
+    assert supervisor.stalled("motion") == 61.0
+    board.process("motion", 1, 5.0)
+    assert supervisor.stalled("motion") is None
+
+
+def test_frames_that_are_slow_but_come_are_no_stall(board, clock, supervisor):
+    for n in range(1, 5):
+        board.units["motion"].permitted = n
+        clock.now_s += 50.0
+        assert supervisor.stalled("motion") is None
+        board.process("motion", n, 50_000.0)
+        supervisor.stalled("motion")
+
+
+def test_the_worst_moment_is_told(supervisor, clock):
+    assert supervisor.degraded_since_s is None
+    supervisor.died("motion", 3, killed())
+    clock.now_s += 5.0
+    supervisor.died("pulse", 4, raised())
+    assert supervisor.degraded_since_s == 100.0
+    assert supervisor.last_met.unit == "pulse"
+    assert supervisor.last_met.frame == 4
