@@ -149,7 +149,7 @@ def test_a_stateful_fan_out_has_one_state(branches, tmp_path, spark):
         p.sink(stream, writer)
     with begin(p, tmp_path, spark, until_frame=6) as run:
         run.wait()
-        progress = {name: unit.query.lastProgress for name, unit in run._units.items() if unit.uses_spark_state}
+        progress = {unit.unit.name: unit.query.lastProgress for unit in run._units if unit.uses_spark_state}
     assert {name: len(each.stateOperators) for name, each in progress.items()} == {"total": 1}
     logs = [path for path in (tmp_path / "state" / "units").rglob("*.changelog") if not path.name.startswith(".")]
     stores = {(path.parent, path.name.split("_")[0]) for path in logs}
