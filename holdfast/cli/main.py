@@ -134,14 +134,23 @@ def run(
     rate: Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')] = None,
     until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
+    from_frame: Annotated[int | None, typer.Option(metavar="N", help="replay from this frame on, with --into")] = None,
+    from_time: Annotated[str | None, typer.Option(metavar="T", help="replay from the frame of this time on, with --into")] = None,
+    until: Annotated[str | None, typer.Option(metavar="N|T", help="replay up to this frame or time, with --into")] = None,
+    into: Annotated[str | None, typer.Option(metavar="TABLE|DIR/", help="replay kept input into this table or folder")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")] = None,
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")] = False,
     as_json: Json = False,
 ) -> None:
     """Run a process until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
-    from holdfast.cli.running import run_until_done
+    from holdfast.cli.running import replay_until_done, run_until_done
 
     process = _load(file)
+    if into is not None or from_frame is not None or from_time is not None or until is not None:
+        asked = {"into": into, "from_frame": from_frame, "from_time": from_time, "until": until}
+        said = {"state": state, "rate": rate, "profile": profile, "metrics": metrics, "metrics_open": metrics_open or None}
+        decided = {"--fresh": fresh, "--keep": keep, "--until-frame": until_frame}
+        raise typer.Exit(replay_until_done(process, file, asked, said, decided, as_json=as_json))
     raise typer.Exit(
         run_until_done(
             process,

@@ -10,20 +10,53 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.cli import render
+from holdfast.errors import UsageError
 
-__all__ = ["run_until_done"]
+__all__ = ["replay_until_done", "run_until_done"]
 
 
 def run_until_done(process: Any, file: str, *, as_json: bool, state: Path | None, rate: str | None, **settings: Any) -> int:
     """The exit code. Errors of the run are raised."""
+    begin = partial(process.start, state=state, rate=_number(rate), **settings)
+    return _shown(begin, f"holdfast run {file}", as_json)
+
+
+def replay_until_done(
+    process: Any, file: str, asked: dict[str, Any], said: dict[str, Any], decided: dict[str, Any], *, as_json: bool
+) -> int:
+    """The same for a replay; what belongs to an ordinary run has no meaning here."""
+    from holdfast.engine.replay import start_replay
+
+    stray = next((word for word, value in decided.items() if value), None)
+    both = asked["from_frame"] is not None and asked["from_time"] is not None
+    if asked["into"] is None or stray is not None or both:
+        why = f"{stray} is for an ordinary run" if stray else "" if asked["into"] is not None else "a replay writes beside the original, so it needs a place"
+        raise UsageError(
+            "HF-E027",
+            "NotAReplay",
+            "this is no replay.",
+            why=why or "it has two beginnings",
+            effect="nothing was started",
+            do="holdfast run FILE --from-frame 10 --until 20 --into TABLE (or a folder: --into replayed/)",
+        )
+    first = asked["from_frame"] if asked["from_frame"] is not None else asked["from_time"]
+    begin = partial(start_replay, process, into=asked["into"], first=first, until=asked["until"], **{**said, "rate": _number(said["rate"])})
+    options = [f"--{name.replace('_', '-')} {value}" for name, value in asked.items() if value is not None]
+    return _shown(begin, f"holdfast run {file} {' '.join(options)}", as_json)
+
+
+def _shown(begin: Callable[..., Any], again: str, as_json: bool) -> int:
+    """Start, show, wait."""
     before = signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         with render.Progress() as progress:
-            run = process.start(state=state, rate=_number(rate), on_progress=progress, **settings)
+            run = begin(on_progress=progress)
             try:
                 try:
                     _introduce(run, progress)
@@ -38,7 +71,7 @@ def run_until_done(process: Any, file: str, *, as_json: bool, state: Path | None
     finally:
         signal.signal(signal.SIGTERM, before)
     status = run.status().to_json()
-    print(render.as_json(status) if as_json else render.summary(status, f"holdfast run {file}"))
+    print(render.as_json(status) if as_json else render.summary(status, again))
     return 0
 
 
