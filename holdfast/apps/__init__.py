@@ -1,0 +1,1 @@
+"""Applications built with Holdfast, as a user would build them."""
