@@ -60,7 +60,7 @@ class StreamQueue:
     ended: int | None = None  # last number a bounded source gave
     rows: int = 0
     late: int = 0
-    live: Any = None  # the open source, if it has something to say: `remark()` and `bad`
+    live: Any = None  # the open source, if it has something to say: `remark()`, `away()`, `bad`
 
     def waiting_bytes(self) -> int:
         """What consumers other than feedback have still to take.

@@ -131,6 +131,8 @@ def why_degraded(board: Board, sinks: Sequence[SinkStatus], promises: Sequence[P
     """Why the run is not well, in a sentence, or nothing. Called under the board's lock."""
     ill = [unit for unit in board.units.values() if unit.condition != "RUNNING"]
     found = [f"unit {unit.name} {unit.condition.lower().replace('_', ' ')}: {unit.trouble}" for unit in ill]
+    heard = [queue for queue in board.streams.values() if queue.live is not None]
+    found += [f"source {queue.name} is {away}" for queue in heard if (away := queue.live.away())]
     found += [f"sink {sink.name} {sink.why}" for sink in sinks if sink.why]
     found += [f"output {each.sink}: {each.promise} broken" for each in promises if each.state == "BROKEN"]
     if board.held_for_space:

@@ -126,9 +126,13 @@ class OpenFeed:
         self._log.trim(before_n, self._redelivered.needed_from())
         self._redelivered.forget({chunk.batch for chunk in self._log.chunks()})
 
+    def away(self) -> str:
+        """Since when and why its sender cannot be reached; mostly nothing. Silence alone is no fault."""
+        return self._feed.remark()
+
     def remark(self) -> str:
         """What a status should say of the source now; mostly nothing."""
-        said = self._feed.remark()
+        said = self.away()
         if said or self._by_clock or self._bounded:
             return said
         patience_us = max(self._context.frame_us + self._context.grace_us, 1_000_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.board import Board, Hold, StreamQueue, UnitInputState, UnitState
 from holdfast.engine.intake import Intake, first_time_us
-from holdfast.engine.status import snapshot
+from holdfast.engine.status import snapshot, why_degraded
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import UsageError
 from holdfast.frames.clock import FrameClock
@@ -136,6 +137,19 @@ def test_while_nobody_speaks_it_is_said_for_whom_everybody_waits(tmp_path):
     with Desk(process, tmp_path, clock=False) as desk:
         assert first_time_us(desk.intakes, note) == int(element(5)["ts"].timestamp() * 1e6)
     assert notes == ["waits for the first element of ecg"]
+
+
+def test_a_broker_that_is_away_makes_the_run_degraded(tmp_path):
+    """Whoever watches must hear of it: no frame fails, and yet nothing comes."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens: a connection is refused
+        process = hf.StreamProcess("ward", frame="1 second", time="ts")
+        process.source("ecg", hf.read.mqtt(f"mqtt://127.0.0.1:{taken.getsockname()[1]}/ecg"), schema=SCHEMA)
+        with Desk(process, tmp_path) as desk:
+            desk.intakes[0].start()
+            until(lambda: "refused" in desk.status("ecg").why)
+            said = why_degraded(desk.board, [], [])
+            assert said.startswith("source ecg is cut off from mqtt://127.0.0.1:")
 
 
 def test_bad_elements_are_counted_in_the_status(tmp_path):
