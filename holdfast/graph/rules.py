@@ -16,7 +16,7 @@ from holdfast.errors import Finding
 from holdfast.graph.fitting import check_fit
 from holdfast.graph.model import Graph
 from holdfast.graph.units import cut
-from holdfast.graph.wellformed import check_well_formed
+from holdfast.graph.wellformed import EFFECT, check_well_formed
 
 __all__ = ["check_structure"]
 
@@ -25,7 +25,27 @@ def check_structure(graph: Graph) -> list[Finding]:
     found = [*check_well_formed(graph), *check_fit(graph)]
     if all(finding.warning for finding in found):
         found.extend(_declared_units(graph))
+        found.extend(_untriable(graph))
     return sorted(dict.fromkeys(found), key=lambda finding: finding.warning)
+
+
+def _untriable(graph: Graph) -> Iterator[Finding]:
+    """Poison rows are found by trying a frame without some of them; Spark's own state would count the tries."""
+    for unit in cut(graph):
+        stream = next((name for name in unit.operators if graph.operator(name).kind == "stream"), None)
+        for name in unit.operators if stream is not None else ():
+            operator = graph.operator(name)
+            if operator.on_error != "stop":
+                beside = "" if name == stream else f"it shares a unit with '{stream}', which is one; "
+                yield Finding(
+                    "HF-G028",
+                    "OnErrorNeedsFrames",
+                    f"operator '{name}' declares on_error='{operator.on_error}' where a frame cannot be tried twice.",
+                    where=f"{operator.line}, operator '{name}'",
+                    why=f"{beside}the state of an operator over='stream' is Spark's, and every try would change it",
+                    effect=EFFECT,
+                    do="drop on_error=" if name == stream else "declare apart=True for it, or drop on_error=",
+                )
 
 
 def _declared_units(graph: Graph) -> Iterator[Finding]:
