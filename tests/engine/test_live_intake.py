@@ -13,6 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.board import Board, Hold, StreamQueue, UnitInputState, UnitState
 from holdfast.engine.intake import Intake, first_time_us
+from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.status import snapshot, why_degraded
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import UsageError
@@ -37,7 +38,7 @@ class Desk:
             self.board.streams[source.name] = StreamQueue(source.name, 10**9, True, acked={"unit": 0})
             intake = Intake(
                 source, graph, board=self.board, directory=folder / source.name, from_n=1, clock=self.clock, epoch=1,
-                rate=None, committed=0, delays=DelayWatch(graph),
+                rate=None, committed=0, delays=DelayWatch(graph), promises=PromiseWatch(graph),
             )  # fmt: skip
             if clock:
                 intake.set_clock(self.clock)
