@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.apps.telemonitoring import command as telemonitoring
-from holdfast.cli import adopting, render, setting_aside, watching
+from holdfast.cli import adopting, render, setting_aside, simulating, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -240,6 +240,7 @@ def stop(file: File, state: State = None, as_json: Json = False) -> None:
 watching.add_to(app)
 setting_aside.add_to(app)
 adopting.add_to(app)
+simulating.add_to(app)
 app.add_typer(telemonitoring.app, name="demo")
 
 

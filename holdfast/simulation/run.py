@@ -69,7 +69,7 @@ class Report:
 
     def replay_line(self, seed: int) -> str:
         return (
-            f"python -m holdfast.simulation --protocol {self.protocol} "
+            f"holdfast simulate --protocol {self.protocol} "
             f"--graph {self.graph} --first {seed} --seeds 1"
         )
 

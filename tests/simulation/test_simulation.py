@@ -4,9 +4,10 @@ import json
 from random import Random
 
 import pytest
+from typer.testing import CliRunner
 
+from holdfast.cli.main import app
 from holdfast.protocols.invariants import ProtocolRefused
-from holdfast.simulation.__main__ import main
 from holdfast.simulation.graphs import GRAPHS, graph_for, ideal_run
 from holdfast.simulation.protections import PROTECTIONS
 from holdfast.simulation.run import PROBES, play_one, simulate
@@ -77,14 +78,27 @@ def test_the_ideal_run_depends_on_every_frame():
             assert len(set(states[unit])) == 21, (name, unit)
 
 
-def test_the_command_reports_in_one_json_line(capsys):
+def shell(*words: str):
+    return CliRunner().invoke(app, ["simulate", *words])
+
+
+def test_the_command_reports_in_one_json_line():
     """Programs read the last line."""
-    assert main(["--protocol", "ecoc", "--graph", "sp1", "--seeds", "10", "--workers", "1"]) == 0
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    ended = shell("--protocol", "ecoc", "--graph", "sp1", "--seeds", "10", "--workers", "1")
+    assert ended.exit_code == 0
+    report = json.loads(ended.stdout.splitlines()[-1])
     assert (report["seeds"], report["broken"]) == (10, 0)
 
 
-def test_the_command_says_why_a_graph_is_refused(capsys):
-    """Exit code 2 alone would not tell the remedy."""
-    assert main(["--protocol", "ecoc", "--graph", "sp4", "--seeds", "1"]) == 2
-    assert "extended=True" in capsys.readouterr().err
+def test_the_command_says_why_a_graph_is_refused():
+    """An exit code alone would not tell the remedy."""
+    ended = shell("--protocol", "ecoc", "--graph", "sp4", "--seeds", "1")
+    assert ended.exit_code == 2
+    assert "HF-E030" in ended.stderr
+    assert "extended=True" in ended.stderr
+
+
+def test_a_mistyped_protocol_is_told_the_nearest():
+    ended = shell("--protocol", "ecocc", "--graph", "sp1")
+    assert ended.exit_code == 2
+    assert "did you mean 'ecoc'" in ended.stderr
