@@ -85,7 +85,7 @@ def _show(report: Report) -> None:
 
 def _refused(protocol: str, graph: str, why: str) -> UsageError:
     return UsageError(
-        "HF-E030",
+        "HF-E040",
         "NothingToSimulate",
         f"protocol {protocol!r} does not run on graph {graph!r}.",
         why=why,

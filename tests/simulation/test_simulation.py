@@ -94,7 +94,7 @@ def test_the_command_says_why_a_graph_is_refused():
     """An exit code alone would not tell the remedy."""
     ended = shell("--protocol", "ecoc", "--graph", "sp4", "--seeds", "1")
     assert ended.exit_code == 2
-    assert "HF-E030" in ended.stderr
+    assert "HF-E040" in ended.stderr
     assert "extended=True" in ended.stderr
 
 
