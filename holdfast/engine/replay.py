@@ -103,7 +103,8 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
             f"frame 1 begins at {_time(clock.start_us(1))}", "give a first frame of 1 or more, and an end after it",
         )  # fmt: skip
     _refuse_state(graph, begin)
-    folder = kept.root.with_name(f"{kept.root.name}.replay-{re.sub(r'[^A-Za-z0-9]+', '-', into).strip('-') or 'out'}")
+    root = kept.root.absolute()  # workers run elsewhere
+    folder = root.with_name(f"{root.name}.replay-{re.sub(r'[^A-Za-z0-9]+', '-', into).strip('-') or 'out'}")
     sources, newest = [], []
     for source in graph.sources:
         source = source if source.schema is not None else replace(source, schema=kept.schema(source.name))
