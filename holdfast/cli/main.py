@@ -113,6 +113,7 @@ def check(
 def show(
     file: File,
     svg: Annotated[Path | None, typer.Option(metavar="OUT", help="write the drawing to this file")] = None,
+    as_json: Json = False,
 ) -> None:
     """Draw the graph, the units it is cut into, and why."""
     from holdfast.graph.drawing import as_svg, as_text
@@ -120,7 +121,7 @@ def show(
 
     graph = _load(file).graph()
     units = cut(graph)
-    print(as_text(graph, units))
+    print(render.as_json(render.graph_fields(graph, units)) if as_json else as_text(graph, units))
     if svg is not None:
         svg.write_text(as_svg(graph, units), encoding="utf-8")
         _progress_line(f"drawing in {svg}")

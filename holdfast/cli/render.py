@@ -31,6 +31,7 @@ __all__ = [
     "console",
     "counted",
     "errors",
+    "graph_fields",
     "is_degraded",
     "print_finding",
     "print_status",
@@ -69,6 +70,24 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Finding):
         return {name: getattr(value, name) for name in Finding.__dataclass_fields__}
     return str(value)
+
+
+def graph_fields(graph: Any, units: Any) -> dict[str, Any]:
+    """A graph and its units for a machine; readers and writers as they describe themselves."""
+    return {
+        "process": graph.name,
+        "frame_ms": graph.frame_ms,
+        "sources": [{"name": each.name, "reads": each.reader.describe(), "line": each.line} for each in graph.sources],
+        "operators": [
+            {"name": each.name, "kind": each.kind, "inputs": [edge.stream for edge in each.inputs], "outputs": each.outputs, "line": each.line}
+            for each in graph.operators
+        ],
+        "sinks": [
+            {"name": each.name, "stream": each.stream, "writes": each.writer.describe(), "promises": [str(promise) for promise in each.promises]}
+            for each in graph.sinks
+        ],
+        "units": [{"name": each.name, "operators": each.operators, "outputs": each.outputs, "why": each.why} for each in units],
+    }
 
 
 def counted(number: int, noun: str) -> str:

@@ -67,14 +67,17 @@ def show(
 
 def put_back(
     items: Annotated[list[str], typer.Argument(metavar="ITEM ...", help="as `ls` names them, or their ends")],
+    to: Annotated[str | None, typer.Option("--to", metavar="SOURCE", help="ITEMs are Parquet files of your own: mended rows")] = None,
     of: Of = None,
     state: State = None,
     as_json: Json = False,
 ) -> None:
     """Hand rows back to their source: they become new elements of the next frames, once."""
     from holdfast.records.quarantine import put_back as put
+    from holdfast.records.quarantine import put_mended
 
-    found = put(_one_kept(of, state), items)
+    kept = _one_kept(of, state)
+    found = put(kept, items) if to is None else [put_mended(kept, Path(item), to) for item in items]
     if as_json:
         print(render.as_json(found))
         return

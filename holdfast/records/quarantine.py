@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -26,7 +27,7 @@ from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.masking import masked, shown_rows
 
-__all__ = ["SetAside", "put_back", "set_aside", "shown_item"]
+__all__ = ["SetAside", "put_back", "put_mended", "set_aside", "shown_item"]
 
 _LATE = re.compile(r"(\d{8,})\.parquet")
 _POISON = re.compile(r"(\d{8,})-(.+)\.parquet")
@@ -146,7 +147,40 @@ def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
     chosen = [_meant(kept, item) for item in items]
     for each in chosen:
         _refuse(kept, each)
-    return [_moved(kept, each) for each in chosen]
+    moved = []
+    for each in chosen:
+        path = kept.root / each.item
+        moved.append(_moved(kept, each, path, f"late-{path.name}" if each.kind == "late" else f"{each.of}-{path.name}"))
+    return moved
+
+
+def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
+    """Rows a person has mended, as a Parquet file of the source's columns: new elements of the next frames, once."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from holdfast.sources.fit import check_fits
+    from holdfast.sources.reference import digest_of
+
+    kept.checked(source)
+    try:
+        rows = pq.read_metadata(file).num_rows
+        check_fits(pq.read_schema(file), kept.schema(source), str(file))
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(
+            "HF-E021", "CannotPutBack", f"{file} cannot be put back.",
+            why=str(error).splitlines()[0], effect="nothing was moved", do="write the rows as Parquet, with the source's columns",
+        ) from None  # fmt: skip
+    name = f"mended-{digest_of(str(file))}.parquet"
+    item = SetAside(str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name))
+    _refuse(kept, item)
+    # A copy, so that the file stays the user's; whole before it gets the name the source looks for.
+    whole = kept.root / "sources" / source / f"{name}.tmp"
+    with open(file, "rb") as given, open(whole, "wb") as ours:
+        shutil.copyfileobj(given, ours)
+        ours.flush()
+        os.fsync(ours.fileno())
+    return _moved(kept, item, whole, name)
 
 
 def _refuse(kept: Kept, item: SetAside) -> None:
@@ -170,13 +204,11 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         )  # fmt: skip
 
 
-def _moved(kept: Kept, item: SetAside) -> SetAside:
+def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
-    path = kept.root / item.item
-    name = f"late-{path.name}" if item.kind == "late" else f"{item.of}-{path.name}"
     journal = Journal(source, "put-back", keep=None, sync=True)
     last = journal.last()
-    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": item.item, "rows": item.rows, "at": time.time()}
+    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": str(path.relative_to(kept.root)), "rows": item.rows, "at": time.time()}
     # Before: should we die after the move and a replay write the file again, it is still refused.
     journal.append(entry | {"state": "begun"})
     folder = source / "put-back"

@@ -103,6 +103,13 @@ def test_show_draws_in_the_terminal_and_to_a_file(here, invoke):
     assert Path("kiln.svg").read_text().startswith("<svg")
 
 
+def test_show_for_a_machine(here, invoke):
+    found = json.loads(invoke("show", "kiln.py", "--json").stdout)
+
+    assert [unit["operators"] for unit in found["units"]] == [["hot"]]
+    assert found["sinks"][0]["writes"] == "SQLite kiln.db, table hot"
+
+
 @pytest.mark.parametrize("words", [["status"], ["status", "kiln"], ["status", "kiln.py"], ["status", "--state", ".holdfast/kiln"]])
 def test_status_finds_the_process_by_folder_name_and_file(running, invoke, words):
     result = invoke(*words)

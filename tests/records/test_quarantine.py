@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
-from holdfast.records.quarantine import put_back, set_aside, shown_item
+from holdfast.records.quarantine import put_back, put_mended, set_aside, shown_item
 from tests.records.conftest import ROWS, SCHEMA
 
 LATE = "sources/probes/quarantine/00000002.parquet"
@@ -111,3 +111,30 @@ def test_what_has_no_way_back_stays_with_all_that_was_named(kept):
 def test_an_item_must_be_named_unmistakably(kept):
     with pytest.raises(UsageError, match="HF-E020"):
         put_back(kept, ["parquet"])
+
+
+def test_mended_rows_go_to_the_source_that_is_named_once(kept, tmp_path):
+    file = tmp_path / "mended.parquet"
+    pq.write_table(pa.Table.from_pylist(ROWS[:3], SCHEMA.arrow), file)
+
+    assert put_mended(kept, file, "probes").rows == 3
+
+    [put] = (kept.root / "sources/probes/put-back").iterdir()
+    assert pq.read_table(put).num_rows == 3
+    assert file.exists()
+    put.unlink()  # taken by the source
+    with pytest.raises(UsageError, match="HF-E021"):
+        put_mended(kept, file, "probes")
+
+
+def test_mended_rows_must_fit(kept, tmp_path):
+    file = tmp_path / "mended.parquet"
+    file.write_text("no parquet")
+    with pytest.raises(UsageError, match="HF-E021"):
+        put_mended(kept, file, "probes")
+    pq.write_table(pa.table({"zone": [1]}), file)
+    with pytest.raises(HoldfastError, match="HF-S002"):
+        put_mended(kept, file, "probes")
+    with pytest.raises(UsageError, match="HF-E015"):
+        put_mended(kept, file, "prob")
+    assert not (kept.root / "sources/probes/put-back").exists()
