@@ -141,8 +141,8 @@ def _from_environment(environ: Mapping[str, str], here: Path) -> dict[str, tuple
         if not variable.startswith(_PREFIX):
             continue
         word = variable.removeprefix(_PREFIX)
-        if word in _OTHER_VARIABLES:
-            continue
+        if word in _OTHER_VARIABLES or word.startswith("TEST_"):
+            continue  # the second kind is for tests: ours, and yours
         key = word.lower()
         if key not in KEYS or word != word.upper():
             known = tuple(f"{_PREFIX}{each.upper()}" for each in KEYS) + tuple(f"{_PREFIX}{each}" for each in _OTHER_VARIABLES)
