@@ -1,4 +1,4 @@
-"""The README's tour works as printed.
+"""The README's tour works as printed, and the tutorial after it.
 
 Its shell blocks are run one after the other in an empty folder, by a bash whose PATH
 has `holdfast` and `python` of this environment. Two comments in them ask a reader to
@@ -28,9 +28,11 @@ README = Path(__file__).resolve().parents[2] / "README.md"
 HANGS_S = 300
 
 
-def tour() -> list[tuple[str, list[str]]]:
+TUTORIAL = README.parent / "docs" / "tutorial.md"
+
+
+def steps_of(text: str) -> list[tuple[str, list[str]]]:
     """(commands, lines they print) in order."""
-    text = README.read_text().split("## Five-minute tour")[1].split("\n## ")[0]
     steps: list[tuple[str, list[str]]] = []
     for kind, body in re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL):
         if kind == "sh":
@@ -48,9 +50,10 @@ def without_numbers(line: str) -> str:
     return line.strip()
 
 
-@pytest.fixture
-def terminal(tmp_path):
-    """Starts bash as a terminal would, in the tour's folder; ends what is left of it."""
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory):
+    """Starts bash as a terminal would, in one folder for tour and tutorial; ends what is left of it."""
+    tmp_path = tmp_path_factory.mktemp("terminal")
     commands = tmp_path / "bin"
     commands.mkdir()
     (commands / "python").symlink_to(sys.executable)
@@ -103,9 +106,20 @@ def await_frames(folder: Path, running: subprocess.Popen, count: int) -> None:
     raise AssertionError(f"the run did not get {count} frames further:\n{running.stdout.read()}")
 
 
+def compare(block: str, printed: list[str], output: str) -> None:
+    actual = iter(output.splitlines())
+    for line in printed:
+        exact = "sqlite3" in block and "night shift" not in line
+        begins = line.endswith(" ...")  # the rest of the line is left out
+        wanted = without_numbers(line.removesuffix(" ..."))
+        assert any(
+            found == line if exact else without_numbers(found)[: len(wanted) if begins else None] == wanted for found in actual
+        ), f"{line!r} did not come out of:\n{block}\n{output}"
+
+
 def test_the_tour_works_as_printed(terminal):
     left_running = None
-    for block, printed in tour():
+    for block, printed in steps_of(README.read_text().split("## Five-minute tour")[1].split("\n## ")[0]):
         shell = terminal(block)
         if "# leave it running" in block:
             left_running = shell
@@ -118,11 +132,12 @@ def test_the_tour_works_as_printed(terminal):
         if "kill -9" in block:
             left_running.communicate(timeout=HANGS_S)
             assert left_running.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        actual = iter(output.splitlines())
-        for line in printed:
-            exact = "sqlite3" in block and "night shift" not in line
-            assert any(
-                found == line if exact else without_numbers(found) == without_numbers(line) for found in actual
-            ), f"{line!r} did not come out of:\n{block}\n{output}"
+        compare(block, printed, output)
     assert left_running is not None
 
+
+def test_the_tutorial_goes_on_from_there(terminal):
+    """In the folder the tour has left; without the tour there is nothing to go on from."""
+    for block, printed in steps_of(TUTORIAL.read_text()):
+        output, _ = terminal(block).communicate(timeout=HANGS_S)
+        compare(block, printed, output)
