@@ -8,11 +8,12 @@ Touches: the file itself. Imports what the file imports, no Spark of its own acc
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 from holdfast.graph.declared import did_you_mean, nearest, shown_path
@@ -73,9 +74,10 @@ def _imported(file: Path) -> ModuleType:
             do=_which_file(file),
         )
     full = file.resolve()
-    spec = importlib.util.spec_from_file_location(f"holdfast_file_{full.stem}", full)
-    if spec is None or spec.loader is None:
+    name = f"holdfast_file_{full.stem}"
+    if full.suffix != ".py":
         raise _no_process(file, "is not a Python file", "give a .py file")
+    spec = importlib.util.spec_from_loader(name, _FromSource(name, str(full)))
     module = importlib.util.module_from_spec(spec)
     if str(full.parent) not in sys.path:
         sys.path.insert(0, str(full.parent))
@@ -91,6 +93,13 @@ def _imported(file: Path) -> ModuleType:
     finally:
         sys.modules.pop(spec.name, None)
     return module
+
+
+class _FromSource(importlib.machinery.SourceFileLoader):
+    """Always from the text. Python's cache knows a file by second and size: an edit of one digit would go unseen."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _which_file(file: Path) -> str:

@@ -1,5 +1,6 @@
 """Loading a user's file: nothing is started, and what is wrong is shown in the user's lines."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -100,3 +101,15 @@ def test_neighbours_of_the_file_can_be_imported(tmp_path):
     written(tmp_path, "FRAME = '3 seconds'\n", "ward_settings.py")
     text = "import holdfast as hf\nfrom ward_settings import FRAME\nw = hf.StreamProcess('w', frame=FRAME, time='ts')\n"
     assert load(written(tmp_path, text)).graph().frame_ms == 3000
+
+
+def test_an_edit_within_a_second_is_seen(tmp_path, monkeypatch):
+    """Python's own cache knows a file by its second and size."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = written(tmp_path, ONE)
+    before = path.stat()
+    load(path)
+    path.write_text(path.read_text().replace("ward", "yard"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    assert load(path).name.startswith("yard")
