@@ -133,7 +133,7 @@ def test_a_worker_killed_again_and_again_comes_back_and_its_siblings_do_not_wait
 
 def test_after_its_tries_a_unit_is_given_up_and_the_next_run_takes_it_up(spark, tmp_path, undisturbed):
     enough = tmp_path / "enough"
-    p, writers = plant(tmp_path, Trouble(str(enough), count_in_frame(3), "kill"), tries=0)
+    p, writers = plant(tmp_path, Trouble(str(enough), count_in_frame(3), "kill"), tries=1)
     run = start_graph(p.graph(), state=tmp_path / "state", spark=spark)
     with pytest.raises(UnitError) as caught:
         run.wait()
