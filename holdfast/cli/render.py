@@ -239,7 +239,8 @@ class Progress:
             with contextlib.suppress(OSError):
                 self._live.update(_painted(lines))
             return
-        phase, now = fields["state"], time.monotonic()
+        # That it degrades, and why, is news; so is that it is well again.
+        phase, now = f"{fields['state']} {bool(fields.get('degraded'))}", time.monotonic()
         if phase != self._phase or now - self._shown_at >= PLAIN_LINE_SECONDS:
             self._phase, self._shown_at = phase, now
-            self.say(lines[0])
+            self.say("\n".join(lines[: 2 if fields.get("degraded") else 1]))

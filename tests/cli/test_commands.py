@@ -254,3 +254,24 @@ def test_doctor_names_the_java(here, invoke):
 
 def test_colour_only_on_a_terminal(here, invoke):
     assert "\x1b" not in invoke("check", "gone.py").stderr
+
+
+def test_progress_says_when_it_degrades_and_when_it_is_well_again(capsys):
+    """In a log of plain lines, ten seconds apart, the moment would be lost."""
+    from rich.console import Console
+
+    from holdfast.cli.render import Progress
+
+    class Said:
+        def __init__(self, fields):
+            self.fields = fields
+
+        def to_json(self):
+            return self.fields
+
+    progress = Progress(Console(highlight=False, soft_wrap=True, force_terminal=False))
+    for fields in (STATUS, STATUS, DEGRADED, DEGRADED, STATUS):
+        progress(Said(fields))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["running", "DEGRADED", "unit", "running"]
