@@ -102,7 +102,9 @@ def commands() -> list[str]:
             return
         lines = [f"### `{words}`\n", f"{(command.help or '').strip()}\n"]
         for option in command.params:
-            names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts)) if option.param_type_name == "option" else f"`{option.metavar or option.name.upper()}`"
+            names = f"`{option.metavar or option.name.upper()}`"
+            if option.param_type_name == "option":
+                names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
             if names != "`--help`":
                 lines.append(f"- {names}: {option.help or ''}".rstrip(": "))
         parts.append("\n".join(lines) + "\n")

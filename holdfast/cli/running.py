@@ -36,17 +36,22 @@ def replay_until_done(
     stray = next((word for word, value in decided.items() if value), None)
     both = asked["from_frame"] is not None and asked["from_time"] is not None
     if asked["into"] is None or stray is not None or both:
-        why = f"{stray} is for an ordinary run" if stray else "" if asked["into"] is not None else "a replay writes beside the original, so it needs a place"
+        why = "it has two beginnings"
+        if stray is not None:
+            why = f"{stray} is for an ordinary run"
+        elif asked["into"] is None:
+            why = "a replay writes beside the original, so it needs a place"
         raise UsageError(
             "HF-E027",
             "NotAReplay",
             "this is no replay.",
-            why=why or "it has two beginnings",
+            why=why,
             effect="nothing was started",
             do="holdfast run FILE --from-frame 10 --until 20 --into TABLE (or a folder: --into replayed/)",
         )
     first = asked["from_frame"] if asked["from_frame"] is not None else asked["from_time"]
-    begin = partial(start_replay, process, into=asked["into"], first=first, until=asked["until"], **{**said, "rate": _number(said["rate"])})
+    said = {**said, "rate": _number(said["rate"])}
+    begin = partial(start_replay, process, into=asked["into"], first=first, until=asked["until"], **said)
     options = [f"--{name.replace('_', '-')} {value}" for name, value in asked.items() if value is not None]
     return _shown(begin, f"holdfast run {file} {' '.join(options)}", as_json)
 

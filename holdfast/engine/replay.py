@@ -93,7 +93,8 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
     """Check everything, then make the folder the replay runs in."""
     t0_us = kept.deployment.get("t0_us")
     if t0_us is None:
-        raise _refused("HF-R008", "ReplayRefused", "the original has no clock yet.", str(kept.root), "it has not seen an element", "run it first")
+        why = "it has not seen an element"
+        raise _refused("HF-R008", "ReplayRefused", "the original has no clock yet.", str(kept.root), why, "run it first")
     clock = FrameClock(t0_us, graph.frame_ms * 1000)
     begin = 1 if first is None else _frame(first, clock)
     last = None if until is None else _frame(until, clock)
@@ -156,7 +157,9 @@ def _refuse_state(graph: Graph, begin: int) -> None:
     for operator in graph.operators:
         feedback = next((edge for edge in operator.inputs if edge.is_feedback), None)
         if operator.is_stateful or feedback is not None:
-            why = f"it reads frames before over feedback edge {feedback}" if feedback else f"its state ({operator.kind}) grew in the frames before"
+            why = f"its state ({operator.kind}) grew in the frames before"
+            if feedback is not None:
+                why = f"it reads frames before over feedback edge {feedback}"
             raise _refused(
                 "HF-R009", "StateFromBefore", f"operator {operator.name!r} needs what came before frame {begin:,}.",
                 operator.line, f"{why}, and that state is not kept", "replay from the beginning: --from-frame 1",
@@ -209,7 +212,9 @@ def _frames_of(kept: Kept, source: Source, begin: int, last: int | None) -> dict
         None,
     )
     if gone is not None or begin > newest:
-        words = f"frame {gone:,} of source {source.name!r} is not kept any more." if gone else f"source {source.name!r} has sealed up to frame {newest:,}."
+        words = f"source {source.name!r} has sealed up to frame {newest:,}."
+        if gone is not None:
+            words = f"frame {gone:,} of source {source.name!r} is not kept any more."
         there = [n for n in sorted(seals) if all(os.path.exists(each["path"]) for each in seals[n]["references"])]
         raise _refused(
             "HF-R010", "FramesGone", words, str(kept.root / "sources" / source.name),
