@@ -133,7 +133,7 @@ def why_degraded(board: Board, sinks: Sequence[SinkStatus], promises: Sequence[P
     found = [f"unit {unit.name} {unit.condition.lower().replace('_', ' ')}: {unit.trouble}" for unit in ill]
     heard = [queue for queue in board.streams.values() if queue.live is not None]
     found += [f"source {queue.name} is {away}" for queue in heard if (away := queue.live.away())]
-    found += [f"sink {sink.name} {sink.why}" for sink in sinks if sink.why]
+    found += [f"sink {sink.name} is {sink.state.lower()} {sink.why}" for sink in sinks if sink.why]
     found += [f"output {each.sink}: {each.promise} broken" for each in promises if each.state == "BROKEN"]
     if board.held_for_space:
         found.append(board.held_for_space)

@@ -81,8 +81,6 @@ def supervise(
     longest: object = "30 seconds",
     window: object = "10 minutes",
     on_degraded: Callable[[QueryState], object] | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    chance: Callable[[], float] = random.random,
 ) -> Watch:
     """Watch the streaming queries of a session; restart those started through it when they die.
 
@@ -95,7 +93,7 @@ def supervise(
         raise _unusable(f"on_degraded={on_degraded!r}", "it cannot be called")
     seconds = [duration_ms(value, what=name) / 1000 for name, value in
                (("first", first), ("longest", longest), ("window", window))]  # fmt: skip
-    return Watch(spark, RestartPolicy(tries, *seconds), on_degraded, clock, chance)
+    return Watch(spark, RestartPolicy(tries, *seconds), on_degraded)
 
 
 @dataclass
@@ -117,8 +115,8 @@ class Watch:
         spark: SparkSession,
         policy: RestartPolicy,
         on_degraded: Callable[[QueryState], object] | None,
-        clock: Callable[[], float],
-        chance: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._spark, self._policy, self._on_degraded = spark, policy, on_degraded
         self._clock, self._chance = clock, chance

@@ -1,7 +1,8 @@
 """A folder of Parquet files, one per frame: the rename is the transaction.
 
     out/frame-00000012.parquet      the rows of frame 12 in canonical order
-    out/_holdfast/ledger.jsonl      head line: whose folder; then a line per frame
+    out/_holdfast/ledger.jsonl      head line: whose folder; then a line per frame. It is also the
+                                    manifest for readers without us: docs/howto/parquet.md
     out/_holdfast/epoch             the highest epoch that wrote
     out/_holdfast/lock              held (flock) while a run checks the epoch and writes
 
@@ -35,6 +36,9 @@ from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, fenced, judge_fra
 from holdfast.sinks.writer import SinkContext, fitted, frames_named
 
 __all__ = ["ParquetWriter"]
+
+#: What stands in a line of the ledger; said in its head, for readers without us.
+_LINE = ["frame", "kind", "checksum", "epoch", "rows"]
 
 _CHECKSUM, _KIND = b"holdfast.checksum", b"holdfast.kind"
 
@@ -179,7 +183,7 @@ class ParquetSink:
     def _head(self) -> str:
         context = self.context
         line = {"process": context.process, "sink": context.sink, "schema": context.schema.ddl, "last": self._last}
-        return json.dumps(line) + "\n"
+        return json.dumps(line | {"lines": _LINE}) + "\n"
 
     def _catch_up(self) -> None:
         """Reads what was added since; a torn last line (killed while adding) is cut off."""

@@ -62,14 +62,17 @@ def session():
     return SimpleNamespace(streams=SimpleNamespace(active=[]))
 
 
-def watching(session, clock, told, **options):
-    return supervise(session, clock=clock, chance=lambda: 0.0, on_degraded=told.append, **options)
+def watching(session, clock, tell, **options):
+    """As declared by the user, but with the test's clock and no chance in the pauses."""
+    watch = supervise(session, on_degraded=tell, **options)
+    watch._clock, watch._chance = clock, lambda: 0.0
+    return watch
 
 
 def test_a_dead_query_is_restarted_after_a_pause_and_reported(session, caplog):
     caplog.set_level(logging.INFO, "holdfast.supervise")
     clock, told, writer = Clock(), [], Writer()
-    watch = watching(session, clock, told, first="1 second")
+    watch = watching(session, clock, told.append, first="1 second")
     watch.start(writer)
     writer.query.die("[STREAM_FAILED] Query terminated\n\nValueError: no such shop\n")
     watch.look()
@@ -87,7 +90,7 @@ def test_a_dead_query_is_restarted_after_a_pause_and_reported(session, caplog):
 
 def test_it_is_given_up_after_its_tries_while_the_others_go_on(session):
     clock, told, ill, well = Clock(), [], Writer("ill"), Writer("well")
-    watch = watching(session, clock, told, tries=3)
+    watch = watching(session, clock, told.append, tries=3)
     watch.start(ill), watch.start(well)
     for _ in range(4):
         ill.query.die("ValueError: again")
@@ -106,7 +109,7 @@ def test_it_is_given_up_after_its_tries_while_the_others_go_on(session):
 
 def test_deaths_long_ago_are_forgotten(session):
     clock, told, writer = Clock(), [], Writer()
-    watch = watching(session, clock, told, tries=1, window="1 minute")
+    watch = watching(session, clock, told.append, tries=1, window="1 minute")
     watch.start(writer)
     for _ in range(5):
         writer.query.die("ValueError: once an hour")
@@ -118,7 +121,7 @@ def test_deaths_long_ago_are_forgotten(session):
 
 def test_a_query_that_was_stopped_or_whose_input_ended_is_left_alone(session):
     clock, told, writer = Clock(), [], Writer()
-    watch = watching(session, clock, told)
+    watch = watching(session, clock, told.append)
     watch.start(writer)
     writer.query.end()
     watch.look()
@@ -128,7 +131,7 @@ def test_a_query_that_was_stopped_or_whose_input_ended_is_left_alone(session):
 
 def test_a_restart_that_fails_is_one_more_death(session):
     clock, told, writer = Clock(), [], Writer()
-    watch = watching(session, clock, told, tries=2)
+    watch = watching(session, clock, told.append, tries=2)
     watch.start(writer)
     writer.fails = [RuntimeError("the old one still stops"), RuntimeError("the old one still stops")]
     writer.query.die("x")
@@ -142,7 +145,7 @@ def test_a_query_started_elsewhere_is_reported_and_not_restarted(session):
     clock, told = Clock(), []
     other = Query("other", id="9")
     session.streams.active.append(other)
-    watch = watching(session, clock, told)
+    watch = watching(session, clock, told.append)
     watch.look()
     session.streams.active.clear()
     other.die("ValueError: x")
@@ -159,7 +162,7 @@ def test_a_receiver_that_raises_does_not_end_the_watch(session, caplog):
     def broken(state):
         raise ConnectionError("no mail today")
 
-    watch = supervise(session, clock=clock, chance=lambda: 0.0, on_degraded=broken)
+    watch = watching(session, clock, broken)
     watch.start(writer)
     writer.query.die("x")
     watch.look()
