@@ -177,9 +177,9 @@ def status(
     as_json: Json = False,
 ) -> None:
     """What a running process does, and whether it keeps its promises."""
-    from holdfast.cli.reaching import ask, state_dirs
+    from holdfast.cli.reaching import ask_all, state_dirs
 
-    answers = [ask(folder, {"do": "status"}) for folder in state_dirs(name, state)]
+    answers = ask_all(state_dirs(name, state), {"do": "status"})
     if as_json:
         print(render.as_json(answers[0] if len(answers) == 1 else answers))
     else:

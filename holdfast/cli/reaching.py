@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, StateRefused, UsageError
 
-__all__ = ["ask", "assignments", "change_log", "state_dirs"]
+__all__ = ["ask", "ask_all", "assignments", "change_log", "state_dirs"]
 
 FOLDER = Path(".holdfast")
 
@@ -22,7 +22,8 @@ def state_dirs(named: str | None, state: Path | None = None) -> list[Path]:
     if state is not None:
         return [state]
     if named is None:
-        found = sorted(note.parent for note in FOLDER.glob("*/deployment.json"))
+        # A replay is looked at by its name: it would stand beside its original wherever that is meant.
+        found = sorted(note.parent for note in FOLDER.glob("*/deployment.json") if not (note.parent / "replay.json").exists())
         if not found:
             raise _nothing_here("no process has run in this folder.", f"{FOLDER}/ has no state folder")
         return found
@@ -63,6 +64,21 @@ def ask(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     if "error" in answer and "exit" in answer:
         raise _told(answer)
     return answer
+
+
+def ask_all(folders: list[Path], request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that run; the error of the last one if none does."""
+    answers, silent = [], None
+    for folder in folders:
+        try:
+            answers.append(ask(folder, request))
+        except UsageError as error:
+            if error.code != "HF-U040":
+                raise
+            silent = error
+    if not answers and silent is not None:
+        raise silent
+    return answers
 
 
 def _told(answer: dict[str, Any]) -> HoldfastError:

@@ -103,9 +103,9 @@ def which_process(what: str, having: list[Any], do: str) -> UsageError:
         "HF-E018",
         "WhichProcess",
         what,
-        why=f"they are: {', '.join(kept.process for kept in having)}",
+        why=f"they are: {', '.join(kept.root.name for kept in having)}",
         effect="nothing was read",
-        do=f"name one: {do.format(having[0].process)}",
+        do=f"name one: {do.format(having[0].root.name)}",
     )
 
 

@@ -5,7 +5,8 @@ same rows, and comes out the same. So it is synced, one file per frame, before t
 frame is tried without them:
 
     units/NAME/quarantine/00000041.json   {"frame", "operator", "ports": {port: [[from, to), ...]}, "error", ...}
-    units/NAME/quarantine/00000041-PORT.parquet   the rows themselves (on_error="quarantine")
+    units/NAME/quarantine/00000041-PORT.parquet   the rows themselves (on_error="quarantine"); of a second
+                                          decision about the same frame 00000041-PORT.2.parquet, and so on
 
 `holdfast quarantine` reads both.
 """
@@ -29,6 +30,7 @@ class Exclusions:
         self._known: dict[int, dict[str, Any]] = {}
         for path in sorted(self._folder.glob("*.json")):
             record = json.loads(path.read_text())
+            record.setdefault("decisions", [record])
             self._known[record["frame"]] = record
 
     def at(self, n: int) -> dict[str, list[list[int]]]:
@@ -39,8 +41,9 @@ class Exclusions:
         """Rows left out so far under this declaration, by operator."""
         found: dict[str, int] = {}
         for record in self._known.values():
-            if record["on_error"] == on_error:
-                found[record["operator"]] = found.get(record["operator"], 0) + record["rows"]
+            for each in record["decisions"]:
+                if each["on_error"] == on_error:
+                    found[each["operator"]] = found.get(each["operator"], 0) + each["rows"]
         return found
 
     def decide(
@@ -48,9 +51,12 @@ class Exclusions:
     ) -> None:
         """From now on frame n is taken without these rows. `tables`: the rows, where they are to be kept."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        decisions = [*(self._known[n]["decisions"] if n in self._known else ()), record]
+        # Once without them, the frame may raise on others: each decision has files of its own.
+        again = f".{len(decisions)}" if len(decisions) > 1 else ""
         for port, table in tables.items():
-            _write_parquet(self._folder / f"{n:08d}-{port}.parquet", table)
-        whole_record = {"frame": n, "ports": ports, **record}
+            _write_parquet(self._folder / f"{n:08d}-{port}{again}.parquet", table)
+        whole_record = {"frame": n, "ports": ports, **record, "decisions": decisions}
         text = json.dumps(whole_record, indent=1)
         final = self._folder / f"{n:08d}.json"
         whole = final.with_suffix(".tmp")

@@ -3,6 +3,7 @@
     sources/NAME/quarantine/00000012.parquet      late rows, by the frame they came too late for
     sources/NAME/quarantine/bad-000000000007.jsonl  records as they came: {"at", "frame", "reason", "raw"}
     units/NAME/quarantine/00000041-PORT.parquet   rows an operator raised on; 00000041.json says why
+    units/NAME/quarantine/00000041-PORT.2.parquet   and those it raised on once the first were left out
 
 Rows of a source with a log can be put back: they are handed to the source as a file
 in sources/NAME/put-back and become new elements of the next frames. What was put
@@ -30,7 +31,7 @@ from holdfast.records.masking import masked, shown_rows
 __all__ = ["SetAside", "put_back", "put_mended", "set_aside", "shown_item"]
 
 _LATE = re.compile(r"(\d{8,})\.parquet")
-_POISON = re.compile(r"(\d{8,})-(.+)\.parquet")
+_POISON = re.compile(r"(\d{8,})-(.+?)(?:\.(\d+))?\.parquet")  # frame, port, which decision about the frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,9 @@ def _of_units(kept: Kept) -> Iterator[SetAside]:
             continue
         unit, n = path.parts[-3], int(found[1])
         note = _note(path, n)
+        decisions = note.get("decisions", [note])
+        at = int(found[3] or 1) - 1
+        note = note | (decisions[at] if at < len(decisions) else {})
         operator = str(note.get("operator", "") or (found[2] if found[2] in kept.deployment["operators"] else ""))
         error = str(note.get("error", "")).splitlines()
         why = f"operator {operator or unit} raised"

@@ -120,6 +120,21 @@ def test_status_finds_the_process_by_folder_name_and_file(running, invoke, words
     assert [row.split()[0] for row in rows] == ["source", "unit", "sink", "param"]
 
 
+def test_status_passes_over_what_does_not_run(running, invoke):
+    """Another process of the folder has ended, and a replay lies beside: the one that runs is still shown."""
+    for name in ("ended", "kiln.replay-again"):
+        other = Path(".holdfast") / name
+        other.mkdir()
+        (other / "deployment.json").write_text("{}")
+    (other / "replay.json").write_text("{}")
+
+    result = invoke("status")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("kiln  running")
+    assert invoke("status", "ended").exit_code == 2
+
+
 def test_status_as_json_is_what_the_run_said(running, invoke):
     assert json.loads(invoke("status", "--json").stdout) == STATUS
 

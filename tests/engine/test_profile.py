@@ -119,6 +119,13 @@ def test_hiding_can_be_added_from_outside_and_not_taken_away():
     assert Profile(values="hide").applied_to(Graph("kiln", 1000, "ts", 0)).values == "hide"
 
 
+def test_alerts_are_told_instead_of_what_was_declared():
+    graph = Graph("kiln", 1000, "ts", 0, on_degraded="page-somebody")
+
+    assert Profile().applied_to(graph).on_degraded == "page-somebody"
+    assert Profile(alerts="http://127.0.0.1:8080/alert").applied_to(graph).on_degraded == "http://127.0.0.1:8080/alert"
+
+
 def test_the_howto_lists_every_key():
     from pathlib import Path
 

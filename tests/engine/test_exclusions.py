@@ -1,0 +1,56 @@
+"""Rows left out of a frame: decided once, kept for good, and each decision with its own rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.engine.exclusions import Exclusions
+from holdfast.records.kept import Kept
+from tests.records.conftest import Folder
+
+
+@pytest.fixture
+def make_kept(tmp_path):
+    def make() -> Kept:
+        return Kept(Folder(tmp_path / "kiln", tmp_path).root)
+
+    return make
+
+
+def decision(operator, rows):
+    return {"operator": operator, "on_error": "quarantine", "rows": rows, "error": "ValueError", "at": 1.0}
+
+
+def test_a_second_decision_about_a_frame_keeps_the_rows_of_the_first(tmp_path):
+    """Without the first rows the next operator may raise on others; neither may vanish from the quarantine."""
+    subject = Exclusions(tmp_path)
+    subject.decide(41, {"probes": [[3, 4]]}, {"probes": pa.table({"zone": [3]})}, decision("hot", 1))
+    subject.decide(41, {"probes": [[3, 4], [7, 9]]}, {"probes": pa.table({"zone": [7, 8]})}, decision("cold", 2))
+
+    again = Exclusions(tmp_path)
+
+    assert again.at(41) == {"probes": [[3, 4], [7, 9]]}
+    assert again.rows("quarantine") == {"hot": 1, "cold": 2}
+    kept = {path.name: pq.read_table(path)["zone"].to_pylist() for path in (tmp_path / "quarantine").glob("*.parquet")}
+    assert kept == {"00000041-probes.parquet": [3], "00000041-probes.2.parquet": [7, 8]}
+
+
+def test_the_shell_tells_the_decisions_apart(make_kept):
+    from holdfast.records.quarantine import set_aside
+
+    kept = make_kept()
+    subject = Exclusions(kept.root / "units" / "hot")
+    subject.decide(3, {"probes": [[0, 1]]}, {"probes": pa.table({"zone": [3]})}, decision("hot", 1))
+    subject.decide(3, {"probes": [[0, 3]]}, {"probes": pa.table({"zone": [7, 8]})}, decision("cold", 2))
+
+    assert [(each.rows, each.stream, each.why) for each in set_aside(kept)] == [
+        (2, "probes", "operator cold raised: ValueError"),
+        (1, "probes", "operator hot raised: ValueError"),
+    ]
+
+
+def test_frames_nobody_decided_about_are_whole(tmp_path):
+    assert Exclusions(tmp_path).at(1) == {}
+    assert Exclusions(tmp_path).rows("drop") == {}
