@@ -101,6 +101,7 @@ class Outlet(threading.Thread):
                 self._board.write(self.sink.name, last)
                 self._board.acknowledge(self.sink.stream, f"sink {self.sink.name}", last)
         except HoldfastError as error:
+            self._say_away(None)  # it answered, and said no
             self._board.fail(error)
         except Exception as error:
             self._board.fail(

@@ -155,6 +155,7 @@ class PostgresSink(TableSink):
             )
         name = f"holdfast {self.context.process}.{self.context.sink}"
         options = _REACHING | {"application_name": name[:NAME_BYTES_MAX]} | options
+        options["client_encoding"] = "utf8"  # what COPY is handed, whatever the database keeps
         # No prepared statements: a pooler between us may give each transaction another server process.
         return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
 

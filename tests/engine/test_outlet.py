@@ -222,6 +222,7 @@ def test_another_error_ends_the_run_also_after_tries(tmp_path):
     plant.waits.is_over()
     plant.outlet.join(timeout=60)
     assert plant.board.error is error and plant.board.sinks["average"] == ("average", 0)
+    assert plant.board.sinks_away == {}
 
 
 def test_tries_go_on_for_days_without_growing_further_apart(tmp_path):

@@ -64,6 +64,28 @@ def test_a_value_the_database_refuses_takes_the_frame_with_it_and_is_no_absence(
     assert query(postgres, "select zone from average") == [(1,)]
 
 
+def test_a_zero_byte_in_a_text_is_refused_and_said_to_be_the_values_fault(postgres, context):
+    schema = Schema.of("name string")
+    with closing(write.postgres(postgres.url, "average").open(context(schema=schema))) as sink:
+        with pytest.raises(SinkError) as caught:
+            sink.write([make_frame(1, [("a\0b",)], schema=schema)])
+        assert caught.value.code == "HF-K005" and "a value does not fit" in caught.value.do
+        assert sink.last() == 0
+
+
+def test_text_is_what_it_was_in_a_database_of_another_encoding(postgres, context):
+    query(postgres, "drop database if exists old")
+    query(postgres, "create database old encoding 'LATIN1' template template0 locale 'C'")
+    url, schema = postgres.url.removesuffix("/postgres") + "/old", Schema.of("name string")
+    with closing(write.postgres(url, "average").open(context(schema=schema))) as sink:
+        sink.write([make_frame(1, [("Größe",)], schema=schema)])
+        with pytest.raises(SinkError):
+            sink.write([make_frame(2, [("漢",)], schema=schema)])
+    with psycopg.connect(url, client_encoding="utf8") as connection:
+        assert connection.execute("select name, char_length(name) from average").fetchall() == [("Größe", 5)]
+    query(postgres, "drop database old with (force)")
+
+
 def test_tables_and_ledger_are_in_the_schema_that_is_named(postgres, context):
     with pytest.raises(SinkError, match="create schema") as caught:
         write.postgres(postgres.url, "average", schema="Ward 4").open(context())
