@@ -35,7 +35,6 @@ class Alerts:
         if bool(reason) == self._is_degraded:
             return
         self._is_degraded = bool(reason)
-        (_log.warning if reason else _log.info)("%s", reason or "well again")
         if self._receiver is None:
             return
         message = {**story, "degraded": bool(reason), "reason": reason}

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Crew"]
 
-_log = logging.getLogger("holdfast.units")
-
 
 class Crew:
     def __init__(self, graph: Graph, folder: StateFolder, board: Board, supervisor: Supervisor) -> None:
@@ -130,4 +128,4 @@ class Crew:
         care = self._supervisor.care(name)
         what = "given up" if care.condition == "GIVEN_UP" else "died"
         self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)
-        _log.warning("unit %s: %s", name, self._board.units[name].trouble)
+        logging.getLogger(f"holdfast.unit.{name}").warning("%s", error)  # in full: what is done about it follows
