@@ -21,7 +21,22 @@ from holdfast.engine.failure import user_lines
 from holdfast.errors import SourceError
 from holdfast.sources.feed import Delivery, Known
 
-__all__ = ["SparkFeed"]
+__all__ = ["SparkFeed", "stream_of"]
+
+
+def stream_of(function: Callable[[Any], Any], spark: Any, source: str) -> Any:
+    """The user's streaming DataFrame; nothing is read yet."""
+    df = function(spark)
+    if getattr(df, "isStreaming", False):
+        return df
+    raise SourceError(
+        "HF-S018",
+        "NotAStream",
+        f"the function of source {source!r} returned no streaming DataFrame.",
+        why=f"it returned {type(df).__name__}" + (" of a batch" if hasattr(df, "isStreaming") else ""),
+        effect="nothing was read",
+        do="return spark.readStream...; for files that are there already take hf.read.files",
+    )
 
 
 class _Stopped(Exception):
@@ -45,16 +60,7 @@ class SparkFeed:
 
     def start(self, known: Known) -> None:
         self._mark = known.mark
-        df = self._function(self._spark)
-        if not getattr(df, "isStreaming", False):
-            raise SourceError(
-                "HF-S018",
-                "NotAStream",
-                f"the function of source {self._source!r} returned no streaming DataFrame.",
-                why=f"it returned {type(df).__name__}" + (" of a batch" if hasattr(df, "isStreaming") else ""),
-                effect="nothing was read",
-                do="return spark.readStream...; for files that are there already take hf.read.files",
-            )
+        df = stream_of(self._function, self._spark, self._source)
         self._query = (
             df.writeStream.queryName(f"source {self._source}")
             .foreachBatch(self._batch)

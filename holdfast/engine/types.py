@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine.determinism import look
 from holdfast.engine.failure import user_lines
+from holdfast.engine.ingest_query import stream_of
 from holdfast.engine.plan import call_operator, param_columns
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
 from holdfast.graph.fitting import source_times
@@ -26,6 +27,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.library import keyed_function
 from holdfast.operators.rowwise import apply_rowwise
+from holdfast.sources.fit import check_fits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,13 +85,16 @@ def with_schemas(graph: Graph, schemas: dict[str, Schema]) -> Graph:
 
 
 def _source_schemas(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Finding]]:
-    """As declared; a Spark stream that declares none is asked, which reads nothing yet."""
+    """As declared; a Spark stream is asked, which reads nothing yet: for its schema, or whether it fits."""
     schemas = {source.name: source.schema for source in graph.sources if source.schema is not None}
     findings: list[Finding] = []
     for source in graph.sources:
-        if source.schema is None:
+        if getattr(source.reader, "infers_schema", False):
             try:
-                schemas[source.name] = Schema.of(source.reader.function(spark).schema)
+                found = Schema.of(stream_of(source.reader.function, spark, source.name).schema)
+                if source.name in schemas:
+                    check_fits(found.arrow, source.schema, f"{source.line}, source {source.name!r}")
+                schemas.setdefault(source.name, found)
             except HoldfastError as error:
                 findings.append(error.finding)
             except Exception as error:

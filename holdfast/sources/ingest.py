@@ -69,7 +69,7 @@ class OpenFeed:
         self._log = SourceLog(context.directory / "log", schema)
         self._time = ARRIVAL_COLUMN if self._arrival else context.time_column
         self._terms = Terms(context.schema, context.name, context.new_columns, missing)
-        self._redelivered = Redelivered(self._log, id_column)
+        self._redelivered = Redelivered(context.directory / "redelivered.arrow", self._log, id_column)
         self._put_back = PutBack(
             context.directory / "put-back", self._log, context.schema, context.time_column
         )
@@ -123,8 +123,7 @@ class OpenFeed:
         return self._log.logged
 
     def trim(self, before_n: int) -> None:
-        self._log.trim(before_n, self._redelivered.needed_from())
-        self._redelivered.forget({chunk.batch for chunk in self._log.chunks()})
+        self._log.trim(before_n, before_deleting=self._redelivered.outlive)
 
     def away(self) -> str:
         """Since when and why its sender cannot be reached; mostly nothing. Silence alone is no fault."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class SourceLog:
         self._seals_file = self._directory / "seals.jsonl"
         self._seals: list[dict] = []
         self._spare = 0
-        self._chunks: dict[int, Chunk] = {}
+        self._chunks: dict[int, Chunk | None] = {}  # None: not looked at yet; a day's log has many
         self._staged = Staged(self._directory / "staged")
         self.next_batch = 1
         self.state: dict | None = None  # what the last seal says about open frames
@@ -68,7 +68,7 @@ class SourceLog:
     @property
     def logged(self) -> int:
         """Elements logged so far, those already trimmed included."""
-        last = self._chunks.get(self.next_batch - 1)
+        last = self.chunk(self.next_batch - 1)
         return (last.first + last.file.rows if last is not None else 0) + self._staged.rows
 
     @property
@@ -77,15 +77,15 @@ class SourceLog:
         for record in reversed(self._staged.records):
             if record.mark is not None:
                 return record.mark
-        last = self._chunks.get(self.next_batch - 1)
+        last = self.chunk(self.next_batch - 1)
         return last.mark if last is not None else None
 
     def append(
         self, batch: int, table: pa.Table, mark: dict[str, Any] | None = None, note: dict[str, Any] | None = None
     ) -> Chunk:
         """Durable on return. A batch already there is left as it is."""
-        if batch in self._chunks:
-            return self._chunks[batch]
+        if (there := self.chunk(batch)) is not None:
+            return there
         invariant(batch == self.next_batch, f"batch {batch} after batch {self.next_batch - 1}")
         invariant(not self._staged.records, f"batch {batch} would overtake what is staged for it")
         first = self.logged
@@ -101,9 +101,9 @@ class SourceLog:
             os.fsync(file.fileno())
         os.replace(tmp, path)
         _sync_folder(self._directory)
-        self._chunks[batch] = self._chunk(batch, table.num_rows, first, mark, note)
+        chunk = self._chunks[batch] = self._chunk(batch, table.num_rows, first, mark, note)
         self.next_batch = batch + 1
-        return self._chunks[batch]
+        return chunk
 
     def stage(self, table: pa.Table, mark: dict[str, Any] | None, note: dict[str, Any]) -> None:
         """Durable on return; part of the next batch, which `settle` makes of all that is staged."""
@@ -124,7 +124,11 @@ class SourceLog:
         if keys := [key for record in records for key in record.note.get("keys", ())]:
             note["keys"] = keys
         self._staged.records.clear()  # in memory only: the file goes when the chunk is there
-        chunk = self.append(self.next_batch, table, mark, note)
+        try:
+            chunk = self.append(self.next_batch, table, mark, note)
+        except BaseException:
+            self._staged.records += records
+            raise
         self._staged.clear()
         return chunk
 
@@ -132,10 +136,17 @@ class SourceLog:
         self._staged.close()
 
     def chunk(self, batch: int) -> Chunk | None:
-        return self._chunks.get(batch)
+        found = self._chunks.get(batch)
+        if found is None and batch in self._chunks:
+            found = self._chunks[batch] = self._looked_at(batch)
+        return found
 
     def chunks(self) -> list[Chunk]:
-        return list(self._chunks.values())
+        return [self.chunk(batch) for batch in self.batches]
+
+    @property
+    def batches(self) -> list[int]:
+        return sorted(self._chunks)
 
     def table(self, chunk: Chunk) -> pa.Table:
         with pa.memory_map(chunk.file.path) as source:
@@ -177,8 +188,8 @@ class SourceLog:
     def last_n(self) -> int:
         return self._seals[-1]["frame"]["n"] if self._seals else 0
 
-    def trim(self, before_n: int, from_batch: int | None = None) -> int:
-        """Forget frames below `before_n`, no chunk from `from_batch` on; how many files were deleted."""
+    def trim(self, before_n: int, before_deleting: Callable[[set[int]], None] = lambda batches: None) -> int:
+        """Forget frames below `before_n`; how many files were deleted. `before_deleting` is told which, if any."""
         if not self._seals:
             return 0
         # The last seal stays: it carries the state.
@@ -194,13 +205,9 @@ class SourceLog:
                 needed.update(_batch_of(item["path"]) for item in frame[part])
         if self._spare > SPARE_SEALS_MAX:
             self._rewrite_seals()
-        doomed = [
-            batch
-            for batch in self._chunks
-            if batch <= self.state["batch"]
-            and batch not in needed
-            and (from_batch is None or batch < from_batch)
-        ]
+        doomed = {batch for batch in self._chunks if batch <= self.state["batch"] and batch not in needed}
+        if doomed:
+            before_deleting(doomed)
         for batch in doomed:
             del self._chunks[batch]
             self._path(batch).unlink(missing_ok=True)
@@ -213,21 +220,7 @@ class SourceLog:
         self._directory.mkdir(parents=True, exist_ok=True)
         for left in self._directory.glob("*.tmp"):
             left.unlink()
-        self._chunks.clear()
-        for path in sorted(self._directory.glob("*.arrow")):
-            batch = _batch_of(str(path))
-            try:
-                with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-                    about = reader.schema.metadata
-                    first = int(about[b"first"])
-                    mark = json.loads(about.get(b"mark", b"null"))
-                    note = json.loads(about.get(b"note", b"{}"))
-                    rows = sum(
-                        reader.get_batch(at).num_rows for at in range(reader.num_record_batches)
-                    )
-            except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
-                raise self._damaged(str(path), str(error).splitlines()[0]) from error
-            self._chunks[batch] = self._chunk(batch, rows, first, mark, note)
+        self._chunks = {_batch_of(path.name): None for path in sorted(self._directory.glob("*.arrow"))}
         self.next_batch = max(self._chunks, default=0) + 1
         self._seals = self._untrimmed(self._read_seals())
         self.state = self._seals[-1]["state"] if self._seals else None
@@ -291,6 +284,19 @@ class SourceLog:
         file = IndexedFile(path, "arrow", size, mtime_ns, digest_of(path), (), rows)
         return Chunk(batch, first, file, mark, note)
 
+    def _looked_at(self, batch: int) -> Chunk:
+        path = str(self._path(batch))
+        try:
+            with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
+                about = reader.schema.metadata
+                first = int(about[b"first"])
+                mark = json.loads(about.get(b"mark", b"null"))
+                note = json.loads(about.get(b"note", b"{}"))
+                rows = sum(reader.get_batch(at).num_rows for at in range(reader.num_record_batches))
+        except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
+            raise self._damaged(path, str(error).splitlines()[0]) from error
+        return self._chunk(batch, rows, first, mark, note)
+
     def _path(self, batch: int) -> Path:
         return self._directory / f"{batch:012d}.arrow"
 
@@ -317,7 +323,7 @@ class SourceLog:
         )
 
     def _whole(self, brief: dict) -> Reference:
-        chunk = self._chunks.get(brief["batch"])
+        chunk = self.chunk(brief["batch"])
         path = str(self._path(brief["batch"]))
         if chunk is None or chunk.file.digest != brief["digest"]:
             raise self._damaged(path, "a sealed frame refers to it; it is gone or has changed")

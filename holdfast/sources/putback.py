@@ -34,10 +34,11 @@ _log = logging.getLogger("holdfast.sources")
 class PutBack:
     def __init__(self, folder: Path, log: SourceLog, schema: Schema, time_column: str | None) -> None:
         self._folder, self._schema, self._time = folder, schema, time_column
-        done = {chunk.note.get("put_back") for chunk in log.chunks()}
-        for path in self._files():
-            if path.name in done:
-                path.unlink()
+        if left := self._files():
+            done = {chunk.note.get("put_back") for chunk in log.chunks()}
+            for path in left:
+                if path.name in done:
+                    path.unlink()
 
     def next(self) -> tuple[Path, pa.Table] | None:
         """A file and its rows; one that does not fit is set aside and named in the log."""

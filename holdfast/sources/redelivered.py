@@ -3,17 +3,20 @@
 Read back from the log when a source opens, so a restart knows them too. A broker
 may have at most 65,535 deliveries in flight with a client and repeats none but
 those; acknowledgements go out in order, over one connection, so the ones that
-may have been lost are the last ones. Chunks that hold so many are not trimmed.
+may have been lost are the last ones. When the log trims a chunk that holds some
+of these, they are written to a file of their own first.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.sources.feed import Delivery
 from holdfast.sources.log import SourceLog
@@ -33,16 +36,15 @@ class _Kept:
 
 
 class Redelivered:
-    def __init__(self, log: SourceLog, column: str | None) -> None:
+    def __init__(self, file: Path, log: SourceLog, column: str | None) -> None:
         """`column`: whose values name an element for ever; None if nothing does."""
-        self._column = column
+        self._file, self._column = file, column
         self._kept: deque[_Kept] = deque()
         self._ids: dict[object, int] = {}
         self._keys: dict[str, int] = {}
-        self._deliveries = 0
-        for chunk in log.chunks():
-            table = log.table(chunk) if column is not None else None
-            self.saw(chunk.batch, table, chunk.note)
+        self._gone: set[int] = set()  # batches of those that are no longer in the log
+        for kept in self._read_back(log):
+            self._add(kept)
 
     def without_repeats(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Those that did not come before, here or earlier. Only one marked as repeated can be known."""
@@ -64,36 +66,89 @@ class Redelivered:
             seen.add(each)
         return table if all(fresh) else table.filter(pa.array(fresh))
 
-    def saw(self, batch: int, table: pa.Table | None, note: dict[str, Any]) -> None:
+    def saw(self, batch: int, table: pa.Table, note: dict[str, Any]) -> None:
         """Logged: these rows are in this batch, or will be."""
+        kept = self._of(batch, table, note)
+        if kept.ids or kept.keys:
+            self._add(kept)
+
+    def outlive(self, doomed: set[int]) -> None:
+        """The log is about to delete these batches: what may still be repeated is kept. Durable on return."""
+        if not self._kept:
+            return
+        self._gone |= doomed
+        left = sum(kept.deliveries for kept in self._kept)
+        # Beyond what can be in flight, ids are known as far back as the log reaches.
+        while self._kept[0].batch in self._gone and left - self._kept[0].deliveries >= IN_FLIGHT_MAX:
+            left -= self._kept[0].deliveries
+            self._forget(self._kept.popleft())
+        homeless = [kept for kept in self._kept if kept.batch in self._gone]
+        self._gone = {kept.batch for kept in homeless}
+        if homeless:
+            self._save(homeless)
+
+    # -- forms -----------------------------------------------------------------
+
+    def _of(self, batch: int, table: pa.Table | None, note: dict[str, Any]) -> _Kept:
         ids: tuple[object, ...] = ()
         if self._column is not None and table is not None:
-            ids = tuple(pc.drop_null(table.column(self._column)).to_pylist())
-        keys = tuple(note.get("keys", ()))
-        kept = _Kept(batch, ids, keys, note.get("deliveries", 1))
+            ids = tuple(each for each in table.column(self._column).to_pylist() if each is not None)
+        return _Kept(batch, ids, tuple(note.get("keys", ())), note.get("deliveries", 1))
+
+    def _add(self, kept: _Kept) -> None:
         self._kept.append(kept)
-        self._ids.update(dict.fromkeys(ids, batch))
-        self._keys.update(dict.fromkeys(keys, batch))
-        self._deliveries += kept.deliveries
+        self._ids.update(dict.fromkeys(kept.ids, kept.batch))
+        self._keys.update(dict.fromkeys(kept.keys, kept.batch))
 
-    def needed_from(self) -> int | None:
-        """The oldest batch whose deliveries may be repeated; None if it does not matter."""
-        if self._column is None and not self._keys:
-            return None
-        left = self._deliveries
-        for kept in self._kept:
-            left -= kept.deliveries
-            if left < IN_FLIGHT_MAX:
-                return kept.batch
-        return None
+    def _forget(self, kept: _Kept) -> None:
+        for known, gone in ((self._ids, kept.ids), (self._keys, kept.keys)):
+            for each in gone:
+                if known.get(each) == kept.batch:
+                    del known[each]
 
-    def forget(self, batches: set[int]) -> None:
-        """These batches are all the log still has."""
-        newest = max(batches, default=0)  # later ones are still to become files
-        while self._kept and self._kept[0].batch <= newest and self._kept[0].batch not in batches:
-            kept = self._kept.popleft()
-            self._deliveries -= kept.deliveries
-            for known, gone in ((self._ids, kept.ids), (self._keys, kept.keys)):
-                for each in gone:
-                    if known.get(each) == kept.batch:
-                        del known[each]
+    def _read_back(self, log: SourceLog) -> list[_Kept]:
+        """Oldest first: from the file, then from the chunks."""
+        found: list[_Kept] = []
+        deliveries = 0
+        for batch in reversed(log.batches):
+            chunk = log.chunk(batch)
+            if self._column is None and (deliveries >= IN_FLIGHT_MAX or _cannot_repeat(chunk.note)):
+                break
+            table = log.table(chunk) if self._column is not None else None
+            found.append(self._of(batch, table, chunk.note))
+            deliveries += found[-1].deliveries
+        found = [kept for kept in reversed(found) if kept.ids or kept.keys]
+        there = set(log.batches)
+        saved = [kept for kept in self._saved() if kept.batch not in there]
+        self._gone = {kept.batch for kept in saved}
+        return saved + found
+
+    def _save(self, records: list[_Kept]) -> None:
+        ids = pa.array([each for kept in records for each in kept.ids])
+        about = [[kept.batch, len(kept.ids), kept.keys, kept.deliveries] for kept in records]
+        table = pa.table({"id": ids}).replace_schema_metadata({"batches": json.dumps(about)})
+        whole = self._file.with_suffix(".tmp")
+        with open(whole, "wb") as file:
+            with pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(whole, self._file)
+
+    def _saved(self) -> list[_Kept]:
+        try:
+            with pa.memory_map(str(self._file)) as file:
+                table = pa.ipc.open_file(file).read_all()
+                ids = table.column("id").to_pylist()
+        except FileNotFoundError:
+            return []
+        found, at = [], 0
+        for batch, count, keys, deliveries in json.loads(table.schema.metadata[b"batches"]):
+            found.append(_Kept(batch, tuple(ids[at : at + count]), tuple(keys), deliveries))
+            at += count
+        return found
+
+
+def _cannot_repeat(note: dict[str, Any]) -> bool:
+    """Deliveries without a key: of a feed that cannot tell, so older ones have none either."""
+    return note.get("deliveries", 1) > 0 and "keys" not in note

@@ -15,7 +15,7 @@ from holdfast.sources.ingest import OpenFeed
 from holdfast.sources.records import Record, split_payload
 from tests.sources.subscriber import logged_rows
 
-from .conftest import SCHEMA, SECOND
+from .conftest import SCHEMA, SECOND, Driver
 
 
 class Post:
@@ -119,12 +119,29 @@ def test_small_deliveries_make_few_files(driver):
     assert zones(driver, driver.frames(again)) == [list(range(100)), [100]]
 
 
-def test_ids_of_what_may_still_be_in_flight_are_not_trimmed(driver):
-    driver.frames(Post(*[[sent(at, record(at, at))] for at in range(9)], id_column="zone"))
-    source = driver.open(Post([sent(8, record(8, 8))], id_column="zone"))
-    source.trim(before_n=9)
-    assert len(list((driver.context.directory / "log").glob("*.arrow"))) == 9
-    source.close()
+@pytest.mark.parametrize("in_flight_max", [65_535, 4])
+def test_what_may_still_be_in_flight_is_known_when_the_log_has_forgotten_it(driver, monkeypatch, in_flight_max):
+    """A broker that was away for an hour sends again what was logged an hour ago."""
+    monkeypatch.setattr("holdfast.sources.redelivered.IN_FLIGHT_MAX", in_flight_max)
+
+    def deliveries(numbers, again):
+        return [[sent(at, record(at, at), key=f"{at}:x", again=again)] for at in numbers]
+
+    for options in ({"id_column": "zone"}, {}):
+        fresh = Driver(driver.folder / str(len(options)))
+        source = fresh.open(Post(*deliveries(range(9), False), **options))
+        for frame in source.frames(threading.Event()):
+            source.trim(before_n=frame.n)
+        source.close()
+        log = fresh.context.directory / "log"
+        assert len(list(log.glob("*.arrow"))) <= 2
+        again = Post(*deliveries(range(10), True), **options)
+        source = fresh.open(again, from_n=9)
+        while again.batches:
+            source._ingest(0)
+        source.close()
+        known = [at for at in range(9) if at > 8 - in_flight_max]
+        assert source.logged == 9 + 10 - len(known), "the last ones are known, however few the log still has"
 
 
 # -- bad records -------------------------------------------------------------

@@ -55,10 +55,10 @@ def sales(folder: Path, kept: dict, called: list, **options) -> hf.StreamProcess
             .select("shop", F.col("window.start").alias("minute"), "amount")
         )
 
-    def upsert(table: pa.Table, frame: int) -> None:
-        kept.update({(row["shop"], row["minute"]): row["amount"] for row in table.to_pylist()})
+    def upsert(df, batch_id):
+        kept.update({(row.shop, row.minute.astimezone(UTC)): row.amount for row in df.collect()})
 
-    process.sink("per_minute", hf.write.callback(upsert))
+    process.sink("per_minute", hf.write.foreach_batch(upsert))
     return process
 
 
@@ -137,4 +137,25 @@ def test_what_is_wrong_with_a_stream_is_found_before_it_is_read(spark):
     process.map("all", of="broken", select=["*"])
     process.sink("all", hf.write.console())
     with pytest.raises(ProcessRefused, match="HF-S015 SparkSourceRaised"):
+        process.check(types=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "stream", "told"),
+    [
+        ("ts timestamp, value bigint", lambda spark: spark.readStream.format("rate").load(), "HF-S002"),
+        ("timestamp timestamp, value int", lambda spark: spark.range(1), "HF-S018"),
+        ("timestamp timestamp, value boolean", lambda spark: spark.readStream.format("rate").load(), "HF-S003"),
+    ],
+)
+def test_a_declared_schema_the_stream_does_not_have_is_found_before_it_is_read(spark, schema, stream, told):
+    process = hf.StreamProcess("sales", frame="1 second", time=hf.ARRIVAL)
+
+    @process.source(schema=schema)
+    def orders(spark):
+        return stream(spark)
+
+    process.map("all", of="orders", select=["*"])
+    process.sink("all", hf.write.console())
+    with pytest.raises(ProcessRefused, match=told):
         process.check(types=True)
