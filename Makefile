@@ -1,6 +1,6 @@
 # Needs: Debian's python3.11, python3.11-venv and make. Java comes from PyPI.
 #   make setup   an environment in .venv with the pinned versions
-#   make demo    two stream processes on recorded files
+#   make demo    two stream processes on recorded files, and a page to look at (make demo-live: with servers)
 #   make test    all tests, the fast ones first
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
@@ -16,7 +16,7 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { command -v $$name; break; }; done)
 
-.PHONY: help setup test demo jar clean
+.PHONY: help setup test demo demo-live jar clean
 
 help:
 	@sed -n '2,4s/^# *//p' Makefile
@@ -42,6 +42,10 @@ test: setup
 demo: setup
 	@$(VENV)/bin/holdfast doctor --no-start
 	@$(PY) examples/demo.py build/demo
+
+# Needs mosquitto and PostgreSQL (sh tests/services/install.sh); starts its own and ends them.
+demo-live: setup
+	@PYTHONPATH=. $(PY) examples/demo_live.py build/demo-live
 
 bench-%: setup
 	$(PY) -m bench.$*

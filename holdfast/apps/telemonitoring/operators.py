@@ -1,7 +1,7 @@
 """Keyed operators of the ward: `clean` and `beats`, per patient and lead.
 
-    ward.keyed("patient", "lead", state=CLEAN_STATE, emits=CLEAN_EMITS)(clean)
-    ward.keyed("patient", "lead", state=BEATS_STATE, emits=BEATS_EMITS)(beats)
+    ward.keyed("patient", "lead", **CLEAN)(clean)
+    ward.keyed("patient", "lead", **BEATS)(beats)
 
 A lead that is silent for a second, or at the end of its recording, is finished by the
 timer (`wake`), exactly as a gap in its rows would finish it. Samples without a value
@@ -20,24 +20,23 @@ import pandas as pd
 
 from holdfast.apps.telemonitoring import cleaning, qrs
 
-__all__ = ["BEATS_EMITS", "BEATS_STATE", "CLEAN_EMITS", "CLEAN_STATE", "beats", "clean"]
+__all__ = ["BEATS", "CLEAN", "beats", "clean"]
 
 KEYS = ["patient", "lead"]
 
-CLEAN_STATE = (
-    "hz double, offset double, last_us bigint, last_mv double, memory array<double>, "
-    "held_us array<bigint>, held_mv array<double>, wake timestamp"
-)
-CLEAN_EMITS = "patient string, lead string, ts timestamp, mv double, hz double"
-
-BEATS_STATE = (
-    "hz double, seen bigint, offset double, band array<double>, window array<double>, filtered array<double>, "
+CLEAN = {
+    "state": "hz double, offset double, last_us bigint, last_mv double, memory array<double>, "
+    "held_us array<bigint>, held_mv array<double>, wake timestamp",
+    "emits": "patient string, lead string, ts timestamp, mv double, hz double",
+}
+BEATS = {
+    "state": "hz double, seen bigint, offset double, band array<double>, window array<double>, filtered array<double>, "
     "slope array<double>, height array<double>, mv array<double>, us array<bigint>, loudest array<double>, "
     "signal array<double>, noise array<double>, intervals array<double>, last bigint, last_us bigint, "
     "last_slope double, peak array<bigint>, peak_height array<double>, peak_slope array<double>, "
-    "peak_mv array<double>, peak_us array<bigint>, wake timestamp"
-)
-BEATS_EMITS = "patient string, lead string, ts timestamp, mv double, rr_ms double"
+    "peak_mv array<double>, peak_us array<bigint>, wake timestamp",
+    "emits": "patient string, lead string, ts timestamp, mv double, rr_ms double",
+}
 
 
 def clean(state: pd.DataFrame, ecg: pd.DataFrame, *, boundary: pd.Timestamp) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -44,7 +44,7 @@ _REMEMBERED = 8
 _PENDING_MAX = 64
 # The first large swing of the filtered complex comes so much after that of the complex.
 _LAG_S = 0.010
-_FIRST_SWING = 0.5
+_FIRST_SWING = 0.35
 
 
 @dataclass(frozen=True, slots=True)

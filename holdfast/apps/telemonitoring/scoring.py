@@ -19,14 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from holdfast.apps.telemonitoring import records
-from holdfast.apps.telemonitoring.operators import (
-    BEATS_EMITS,
-    BEATS_STATE,
-    CLEAN_EMITS,
-    CLEAN_STATE,
-    beats,
-    clean,
-)
+from holdfast.apps.telemonitoring.operators import BEATS, CLEAN, beats, clean
 from holdfast.errors import UsageError
 from holdfast.graph.durations import duration_ms
 from holdfast.graph.process import StreamProcess
@@ -47,8 +40,8 @@ def pipeline(folder: Path, frame: str) -> StreamProcess:
     # One lead: more than one task per frame would wait for nothing.
     process = StreamProcess("score_qrs", frame=frame, time="ts", partitions=1, chunks=1)
     process.source("ecg", read.files(folder / "ecg.parquet"), schema=SOURCE)
-    process.keyed("patient", "lead", state=CLEAN_STATE, emits=CLEAN_EMITS)(clean)
-    process.keyed("patient", "lead", state=BEATS_STATE, emits=BEATS_EMITS)(beats)
+    process.keyed("patient", "lead", **CLEAN)(clean)
+    process.keyed("patient", "lead", **BEATS)(beats)
     process.sink("beats", write.parquet(folder / "beats"))
     return process
 
