@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import UsageError
 from holdfast.graph.declared import checked_name, one_of, refuse
 from holdfast.graph.durations import duration_ms
-from holdfast.graph.model import Arrival, Source
+from holdfast.graph.model import ARRIVAL, Arrival, Source
 from holdfast.graph.schemas import Schema
 
 __all__ = ["SourceTerms", "reader_of"]
@@ -53,6 +53,9 @@ class SourceTerms:
         if self._new_columns == "keep" and (self._schema is None or self._schema.type_of("_more") != "string"):
             raise _unfit(name, "new_columns='keep'", "new fields are kept in a column that is not declared",
                          "add '_more string' to schema=")  # fmt: skip
+        if self._boundary == "hold" and self._time is ARRIVAL:
+            raise _unfit(name, "boundary='hold'", "by arrival it is the clock that closes a frame, whoever is silent",
+                         "drop boundary=, or name a time column: time='COLUMN'")  # fmt: skip
         if getattr(reader, "reliable", False):
             self._check_read_again(name)
         check = getattr(reader, "check_schema", None)

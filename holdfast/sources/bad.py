@@ -22,8 +22,16 @@ from holdfast.errors import SourceError
 
 __all__ = ["REFUSED", "Bad", "Terms", "halved", "quarantine_bad"]
 
-# What pyarrow raises for values that do not fit.
-REFUSED = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError, TypeError)
+# What pyarrow and json raise for values that do not fit; JSON nested too deep is a RecursionError.
+REFUSED = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    OverflowError,
+    RecursionError,
+    ValueError,
+    TypeError,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,6 +162,17 @@ class MqttFeed:
                 # Many clients come back at once when a broker does: not all in the same moment.
                 self._stopped.wait(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, BACK_OFF_S_MAX)
+        except Exception as error:  # noqa: BLE001  a thread that ends without a word would look like silence
+            with self._changed:
+                self._error = SourceError(
+                    "HF-S021",
+                    "SourceRaised",
+                    f"the subscription of source {self._source!r} raised {type(error).__name__}: {error}",
+                    effect="what was logged stands; the broker keeps what was not acknowledged",
+                    do="run again; if it comes again, report it with this text",
+                )
+                self._error.__cause__ = error
+                self._changed.notify_all()
         finally:
             with contextlib.suppress(Exception):
                 self._client.disconnect()

@@ -19,7 +19,7 @@ import pyarrow.types as kinds
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 
-__all__ = ["NOTHING_READ", "check_fits", "fit", "no_column"]
+__all__ = ["NOTHING_READ", "check_fits", "fit", "grown", "no_column"]
 
 NOTHING_READ = "no frame was made from this file; sealed frames and sinks are as they were"
 
@@ -53,6 +53,15 @@ def fit(table: pa.Table, declared: Schema, path: str) -> pa.Table:
             column = _cast(column, field, declared, path)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=target)
+
+
+def grown(table: pa.Table, declared: Schema, path: str) -> pa.Table:
+    """The same for rows of our own log: a column that was declared after they were logged is null in them."""
+    for field in declared.arrow:
+        if field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    check_fits(table.schema, declared, path)
+    return fit(table, declared, path)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str):

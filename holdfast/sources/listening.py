@@ -73,8 +73,10 @@ class LineFeed:
         over_http = self._address.scheme == "http"
         kind = ThreadingHTTPServer if over_http else socketserver.ThreadingTCPServer
         family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
-        made = type("_Server", (kind,), {"allow_reuse_address": True, "daemon_threads": True,
-                                         "block_on_close": False, "address_family": family})  # fmt: skip
+        settings = {"allow_reuse_address": True, "daemon_threads": True, "block_on_close": False}
+        # A client that goes away is no news, and the terminal is not ours.
+        settings |= {"address_family": family, "handle_error": lambda server, request, client: None}
+        made = type("_Server", (kind,), settings)
         try:
             self._server = made((self._address.host, self._address.port), Http if over_http else Tcp)
         except OSError as error:

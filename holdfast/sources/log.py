@@ -30,6 +30,7 @@ import xxhash
 
 from holdfast.errors import SourceError, invariant
 from holdfast.graph.schemas import Schema
+from holdfast.sources.fit import grown
 from holdfast.sources.index import IndexedFile
 from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import Reference, digest_of, stat_of
@@ -118,7 +119,8 @@ class SourceLog:
         records = list(self._staged.records)
         if not records:
             return None
-        table = pa.concat_tables([record.table for record in records])
+        where = str(self._directory / "staged")
+        table = pa.concat_tables([grown(record.table, self._schema, where) for record in records])
         mark = self.mark
         note: dict[str, Any] = {"deliveries": sum(record.note.get("deliveries", 0) for record in records)}
         if keys := [key for record in records for key in record.note.get("keys", ())]:
@@ -150,7 +152,7 @@ class SourceLog:
 
     def table(self, chunk: Chunk) -> pa.Table:
         with pa.memory_map(chunk.file.path) as source:
-            return pa.ipc.open_file(source).read_all()
+            return grown(pa.ipc.open_file(source).read_all(), self._schema, chunk.file.path)
 
     def read(self, chunk: Chunk, column: str) -> pa.ChunkedArray:
         return self.table(chunk).column(column)

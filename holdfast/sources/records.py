@@ -41,7 +41,7 @@ def split_payload(payload: bytes, **about: object) -> Iterator[Record]:
     if body.startswith(b"[") or b"\n" in body:
         try:
             found = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None  # as it is: parsing says what is wrong with it
         if isinstance(found, list):
             for each in found:
@@ -105,7 +105,7 @@ def _check_there(records: Sequence[Record], table: pa.Table, read: Schema) -> No
 def _undeclared(record: Record, terms: Terms) -> dict[str, object]:
     try:
         found = json.loads(record.raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if not isinstance(found, dict):
         return {}

@@ -29,7 +29,7 @@ import xxhash
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
-from holdfast.sources.fit import fit
+from holdfast.sources.fit import fit, grown
 
 __all__ = ["Range", "Reference", "check_unchanged", "digest_of", "load", "stat_of"]
 
@@ -210,7 +210,7 @@ def _load_arrow(
     # Our own files: written once, renamed into place, so mapping them is safe.
     with pa.memory_map(reference.path) as source:
         table = pa.ipc.open_file(source).read_all()
-    yield from _batches(fit(table, schema, reference.path), ranges)
+    yield from _batches(grown(table, schema, reference.path), ranges)
 
 
 def _load_text(

@@ -182,3 +182,9 @@ def test_options_that_mean_nothing_to_files_are_refused(options, told):
     process = hf.StreamProcess("ward", frame="1 second", time="ts")
     with pytest.raises(UsageError, match=told):
         process.source("ecg", hf.read.files("*.parquet"), schema=SCHEMA, **options)
+
+
+def test_a_source_by_arrival_cannot_hold_its_frames():
+    process = hf.StreamProcess("ward", frame="1 second", time=hf.ARRIVAL)
+    with pytest.raises(UsageError, match="HF-C032"):
+        process.source("ecg", hf.read.lines("tcp://127.0.0.1:9000"), schema=SCHEMA, boundary="hold")

@@ -181,6 +181,7 @@ def test_bad_records_are_left_out_as_declared_and_counted(driver, bad):
         (b'{"ts": null, "zone": 9999999999, "celsius": 1}', "9999999999"),
         (b'{"ts": null, "zone": 1, "celsius": "\xff"}', "decode"),
         (b"17", ""),
+        (b"[" * 100_000, ""),
         (b"[1, 2]", ""),
     ],
 )
@@ -219,6 +220,8 @@ def test_a_payload_is_an_object_or_an_array_of_them():
     assert [each.raw for each in split_payload(b'[{"a": 1},\n {"a": 2}]')] == [b'{"a": 1}', b'{"a": 2}']
     assert [each.raw for each in split_payload(b'{\n"a": 1\n}')] == [b'{"a": 1}']
     assert [each.raw for each in split_payload(b"[")] == [b"["]
+    deep = b"[" * 100_000
+    assert [each.raw for each in split_payload(deep)] == [deep], "a message must not be able to end the feed"
 
 
 # -- silence and rows put back -----------------------------------------------

@@ -8,6 +8,7 @@ from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources.log import SourceLog
 from holdfast.sources.reader import SourceFrame
+from holdfast.sources.reference import load
 
 SCHEMA = Schema.of("x bigint")
 
@@ -141,3 +142,16 @@ def test_a_staged_record_torn_anywhere_never_happened(log, tmp_path):
         for path in tmp_path.glob("*.arrow"):
             (folder / path.name).write_bytes(path.read_bytes())
         assert values(SourceLog(folder, SCHEMA)) == [1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_column_declared_later_is_null_in_what_was_logged_before(log, tmp_path):
+    """The remedy for a new field is to declare it: the log must still be readable then."""
+    log.stage(elements(4), None, {})
+    wider = Schema.of("unit string, x bigint")
+    again = SourceLog(tmp_path, wider)
+    again.append(5, pa.table({"unit": ["C"], "x": [5]}))
+    rows = [row for chunk in again.chunks() for row in again.table(chunk).to_pylist()]
+    assert rows[-3:] == [{"unit": None, "x": 3}, {"unit": None, "x": 4}, {"unit": "C", "x": 5}]
+    [sealed] = [found for found in again.sealed(3)]
+    [batch] = load(sealed.references[0], wider)
+    assert batch.to_pylist() == [{"unit": None, "x": 2}]
