@@ -11,6 +11,7 @@ except where `sync=True` (source log, parameters).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -30,13 +31,21 @@ class Journal:
         self._entries_in_segment = 0
 
     def append(self, entry: dict) -> None:
-        """One write call, so that a killed process leaves a whole line or a torn one."""
+        """There on return. Half a line of a killed process is no entry; on a full disk none is left behind."""
         if self._file is None or self._entries_in_segment >= _SEGMENT_ENTRIES:
             self._open_segment(int(entry["n"]))
-        line = json.dumps(entry, separators=(",", ":"), default=str).encode() + b"\n"
-        os.write(self._file, line)
-        if self._sync:
-            os.fsync(self._file)
+        line = memoryview(json.dumps(entry, separators=(",", ":"), default=str).encode() + b"\n")
+        size = os.fstat(self._file).st_size
+        try:
+            while line:  # a disk that fills up takes a part, and says so only by the count
+                line = line[os.write(self._file, line) :]
+            if self._sync:
+                os.fsync(self._file)
+        except OSError:
+            # The next entry would be added to half a line, and both would be none.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, size)
+            raise
         self._entries_in_segment += 1
 
     def entries(self) -> Iterator[dict]:

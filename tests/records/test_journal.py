@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +35,28 @@ def test_an_entry_after_a_torn_line_in_the_same_segment_is_not_swallowed(tmp_pat
     journal.append({"n": 2})
 
     assert list(journal.entries()) == [{"n": 2}]
+
+
+def test_an_entry_for_which_there_was_no_room_is_refused_and_spoils_no_other(tmp_path, monkeypatch):
+    """A full disk takes half a line and says so only by the count: a parameter counted as set, and was forgotten."""
+    journal = Journal(tmp_path, "changes", keep=None, sync=True)
+    journal.append({"n": 1})
+    room = [5]
+
+    def write(file, line):
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken, room[0] = min(room[0], len(line)), room[0] - min(room[0], len(line))
+        return real(file, bytes(line[:taken]))
+
+    real = os.write
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(OSError, match="No space"):
+        journal.append({"n": 2})
+    monkeypatch.setattr(os, "write", real)
+    journal.append({"n": 3})
+
+    assert [entry["n"] for entry in Journal(tmp_path, "changes").entries()] == [1, 3]
 
 
 def test_size_does_not_grow_with_the_number_of_entries(tmp_path):
