@@ -21,6 +21,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from holdfast.errors import StateRefused
@@ -32,6 +33,7 @@ class StateFolder:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._lock: int | None = None
+        self._raising = threading.Lock()
         self.epoch = 0
 
     def acquire(self, process: str) -> int:
@@ -66,8 +68,9 @@ class StateFolder:
     def raise_epoch(self) -> int:
         """The next epoch, for a unit that is started anew within this run. Called by the holder of the lock."""
         register = self.root / "epoch"
-        epoch = int(register.read_text()) + 1
-        _write_whole(register, str(epoch))
+        with self._raising:  # units that died together may be started at the same moment
+            epoch = int(register.read_text()) + 1
+            _write_whole(register, str(epoch))
         return epoch
 
     def release(self) -> None:

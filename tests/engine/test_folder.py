@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -119,3 +120,14 @@ def test_only_the_owner_may_look_inside(tmp_path):
         folder.acquire("p")
         folder.release()
         assert root.stat().st_mode & 0o777 == 0o700
+
+
+def test_units_that_are_started_anew_together_get_an_epoch_each(tmp_path):
+    """Two threads in one register left it empty, and no later run could read it."""
+    folder = StateFolder(tmp_path)
+    folder.acquire("p")
+
+    with ThreadPoolExecutor(4) as threads:
+        epochs = list(threads.map(lambda _: folder.raise_epoch(), range(80)))
+
+    assert sorted(epochs) == list(range(2, 82))
