@@ -270,6 +270,8 @@ class OpenFeed:
     def _append(self, deliveries: Sequence[Delivery], table: pa.Table, bad: list[Bad]) -> None:
         if bad:
             self.bad += len(bad)
+            # First, so that the batch of the bad ones has the number their file is named by.
+            self._log.settle()
             if self._context.bad == "quarantine":
                 quarantine_bad(self._context.directory / "quarantine", self._log.next_batch, bad)
         table = self._redelivered.without_known(table)

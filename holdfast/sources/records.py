@@ -10,6 +10,7 @@ refused, or kept as JSON in the column `_more`, as `new_columns=` says.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,9 @@ from holdfast.sources.bad import Bad, Terms, halved
 __all__ = ["MORE", "Record", "parse_records", "split_payload"]
 
 MORE = "_more"
+
+_JSON = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +44,29 @@ def split_payload(payload: bytes, **about: object) -> Iterator[Record]:
     body = payload.strip()
     if body.startswith(b"[") or b"\n" in body:
         try:
-            found = json.loads(body)
+            parts = _parts(body.decode())
         except (ValueError, RecursionError):
-            found = None  # as it is: parsing says what is wrong with it
-        if isinstance(found, list):
-            for each in found:
-                yield Record(json.dumps(each, ensure_ascii=False).encode(), **about)
-            return
-        if isinstance(found, dict):
-            body = json.dumps(found, ensure_ascii=False).encode()
+            parts = [body]  # as it is: parsing says what is wrong with it
+        yield from (Record(part, **about) for part in parts)
+        return
     yield Record(body, **about)
+
+
+def _parts(text: str) -> list[bytes]:
+    """The elements of an array, or the one object, as they were written: a number read and written anew loses digits."""
+    parts = []
+    if isinstance(json.loads(text), list):
+        at = _BLANK.match(text, 1).end()
+        while text[at] != "]":
+            _, end = _JSON.raw_decode(text, at)
+            parts.append(text[at:end])
+            at = _BLANK.match(text, end).end()
+            if text[at] == ",":
+                at = _BLANK.match(text, at + 1).end()
+    else:
+        parts.append(text)
+    # JSON has line ends between its signs only, never inside a text.
+    return [re.sub("[\r\n]+", "", part).encode() for part in parts]
 
 
 def parse_records(

@@ -12,6 +12,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from holdfast.sources.feed import Delivery
 from holdfast.sources.ingest import OpenFeed
+from holdfast.sources.log import SourceLog
 from holdfast.sources.records import Record, split_payload
 from tests.sources.subscriber import logged_rows
 
@@ -171,6 +172,29 @@ def test_bad_records_are_left_out_as_declared_and_counted(driver, bad):
     assert all(each["reason"] and each["frame"] is None for each in kept)
 
 
+def test_a_bad_record_behind_staged_rows_is_kept_apart_once_whenever_we_are_killed(driver, monkeypatch):
+    """Its file had the number of the staged rows' batch: come again, it got a second file."""
+    first = Post([sent("a", record(0, 1))], [sent("b", NOT_JSON)])
+    second = Post([sent("b", NOT_JSON)], [sent("c", record(1, 2))])
+    first.small = second.small = True
+    driver.set(bad="quarantine")
+    real = SourceLog.append
+
+    def append(log, batch, table, *more):
+        if not table.num_rows:
+            raise KeyboardInterrupt  # dead before the batch of the bad one is there
+        return real(log, batch, table, *more)
+
+    monkeypatch.setattr(SourceLog, "append", append)
+    with pytest.raises(KeyboardInterrupt):
+        driver.frames(first)
+    monkeypatch.setattr(SourceLog, "append", real)
+
+    assert zones(driver, driver.frames(second)) == [[1], [2]]
+    assert [token for token, _ in first.acked] == ["a"]
+    assert [each["raw"].encode() for each in quarantined(driver)] == [NOT_JSON.raw]
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -222,6 +246,14 @@ def test_a_payload_is_an_object_or_an_array_of_them():
     assert [each.raw for each in split_payload(b"[")] == [b"["]
     deep = b"[" * 100_000
     assert [each.raw for each in split_payload(deep)] == [deep], "a message must not be able to end the feed"
+    assert list(split_payload(b"[ ]")) == []
+
+
+def test_a_number_in_an_array_keeps_every_digit():
+    """Read and written anew, a price of twenty digits came out with seventeen."""
+    prices = [b'{"p":0.12345678901234567890, "x": ["a,\\n]", {}]}', b'{"p" : 1e-20}']
+    assert [each.raw for each in split_payload(b"[" + b" ,\n".join(prices) + b" ]")] == prices
+    assert [each.raw for each in split_payload(b'{"p":\r\n0.10}')] == [b'{"p":0.10}']
 
 
 # -- silence and rows put back -----------------------------------------------
