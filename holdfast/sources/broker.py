@@ -38,6 +38,8 @@ KEEPALIVE_S = 20
 BACK_OFF_S, BACK_OFF_S_MAX = 0.2, 15.0
 CONNECT_TIMEOUT_S = 5.0
 BATCH_ROWS_MAX = 100_000
+# The token of a message a device sent with QoS 0: no connection has this number, and no broker sends it again.
+UNACKNOWLEDGED = (0, 0)
 
 
 class MqttFeed:
@@ -217,8 +219,10 @@ class MqttFeed:
             return
         self._goes_on = bool(flags.session_present)
         if self._goes_on:
-            with self._changed:  # taken by nobody, acknowledged to nobody: they come again
+            with self._changed:  # taken by nobody, acknowledged to nobody: they come again, but for those of QoS 0
+                kept = [each for each in self._waiting if each.token == UNACKNOWLEDGED]
                 self._waiting.clear()
+                self._waiting.extend(kept)
         wanted = {"client": self._client_id, "broker": str(self._address), "filter": self._topic.filter}
         known = self._subscribed()
         if self._goes_on and known == wanted:
@@ -247,7 +251,7 @@ class MqttFeed:
             key = f"{message.mid}:{seen}"
         with self._changed:
             again = message.dup and self._goes_on
-            self._waiting.append(Delivery(items, token if message.qos else (0, 0), key=key, again=again))
+            self._waiting.append(Delivery(items, token if message.qos else UNACKNOWLEDGED, key=key, again=again))
             self._changed.notify_all()
 
     def _on_disconnect(self, client, userdata, flags, reason, properties) -> None:

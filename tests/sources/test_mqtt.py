@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -125,6 +126,19 @@ def test_a_broker_that_is_away_is_named_and_come_back_to(broker, tmp_path):
         until(lambda: source.remark() == "")
         broker.publish([message(1)])
         take_in(source, 2)
+
+
+def test_a_message_that_cannot_come_again_is_kept_when_the_connection_is_lost(broker, tmp_path):
+    """What a device sends with QoS 0 no broker repeats: thrown away with the others, it is gone."""
+    with opened(reader(broker), tmp_path / "s") as source:
+        broker.publish([message(0)], qos=0)
+        broker.publish([message(1)])
+        until(lambda: len(source._feed._waiting) == 2)
+        connection = source._feed._connection
+        source._feed._client.socket().shutdown(socket.SHUT_RDWR)
+        until(lambda: source._feed._connection > connection and source.remark() == "")
+        take_in(source, 2)
+    assert numbers(tmp_path / "s") == [0, 1]
 
 
 def test_a_broker_that_is_not_there_yet_is_waited_for(tmp_path):
