@@ -62,6 +62,7 @@ def describe(graph: Graph, units: Sequence[Unit], t0_us: int | None) -> dict:
         "stateful": [each.name for each in graph.operators if each.is_stateful],
         "units": {unit.name: list(unit.operators) for unit in units},
         "streams": {stream: unit.name for unit in units for stream in unit.outputs},
+        "inputs": {unit.name: sorted({port.stream for port in unit.inputs}) for unit in units},
         "sources": [source.name for source in graph.sources],
         "targets": {sink.name: target_of(sink.writer, graph.base) | {"stream": sink.stream} for sink in graph.sinks},
         "runtime": {

@@ -201,6 +201,9 @@ def _refuse(kept: Kept, item: SetAside) -> None:
     elif not (kept.root / "sources" / item.stream / "log").is_dir():
         why = f"source {item.stream!r} reads files and is cut from these alone; it has no log"
         do = "copy the file into the source's folder under a name that sorts last"
+    elif item.kind == "raised" and (others := _other_readers(kept, item)):
+        why = f"source {item.stream!r} feeds {', '.join(others)} too, which left none of these rows out: they would count twice there"
+        do = f"if they may: copy the file, then holdfast quarantine put-back COPY --to {item.stream}"
     if why:
         raise UsageError(
             "HF-E021", "CannotPutBack", f"{item.item} cannot be put back.",
@@ -208,11 +211,17 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         )  # fmt: skip
 
 
+def _other_readers(kept: Kept, item: SetAside) -> list[str]:
+    """Units beside the one that left the rows out which read the same source."""
+    inputs = kept.deployment.get("inputs", {})
+    return [f"unit {name!r}" for name, streams in inputs.items() if name != item.of and item.stream in streams]
+
+
 def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
     journal = Journal(source, "put-back", keep=None, sync=True)
     last = journal.last()
-    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": str(path.relative_to(kept.root)), "rows": item.rows, "at": time.time()}
+    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": str(path.relative_to(kept.root)), "rows": item.rows, "at": time.time(), "which": _which(path)}
     # Before: should we die after the move and a replay write the file again, it is still refused.
     journal.append(entry | {"state": "begun"})
     folder = source / "put-back"
@@ -232,9 +241,23 @@ def _put_back_at(kept: Kept, source: str, name: str) -> str:
     if not own:
         return ""
     path = kept.root / own[-1]["from"]
-    # Begun and not done: we died around the move. A file older than that has not moved; a newer one is a replay's.
-    moved = own[-1]["state"] == "done" or not path.exists() or path.stat().st_mtime > own[-1]["at"]
+    # Begun and not done: we died around the move. The file we meant has not moved; another one is a replay's.
+    moved = own[-1]["state"] == "done" or not path.exists() or not _is_meant(path, own[-1])
     return _time(own[-1]["at"]) if moved else ""
+
+
+def _which(path: Path) -> list[int]:
+    """What tells a file from one that is written in its place later, whatever the clock says."""
+    found = path.stat()
+    return [found.st_ino, found.st_mtime_ns]
+
+
+def _is_meant(path: Path, entry: dict[str, Any]) -> bool:
+    if path.suffix == ".tmp":  # our own copy of a mended file: no replay writes it
+        return True
+    if "which" in entry:
+        return _which(path) == entry["which"]
+    return path.stat().st_mtime <= entry["at"]
 
 
 def _time(at: float) -> str:

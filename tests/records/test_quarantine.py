@@ -92,6 +92,47 @@ def test_a_put_back_that_died_is_neither_lost_nor_doubled(kept, killed):
             put_back(kept, [LATE])
 
 
+def test_a_put_back_that_died_before_the_move_is_not_lost_when_the_clock_was_set_back(kept, monkeypatch):
+    """By its time the file was written after the move: rows nobody had moved counted as put back."""
+    set_back = (kept.root / LATE).stat().st_mtime - 3600
+    with monkeypatch.context() as dying:
+        dying.setattr("time.time", lambda: set_back)
+        dying.setattr("os.replace", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            put_back(kept, [LATE])
+
+    assert put_back(kept, [LATE])[0].rows == 2
+
+
+def test_mended_rows_are_not_lost_when_putting_them_back_dies_twice(kept, tmp_path, monkeypatch):
+    """The copy that the second try had begun was taken for a replay's file."""
+    pq.write_table(pa.Table.from_pylist(ROWS[:1], SCHEMA.arrow), tmp_path / "mended.parquet")
+    with monkeypatch.context() as dying:
+        dying.setattr("os.replace", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            put_mended(kept, tmp_path / "mended.parquet", "probes")
+        dying.setattr(Journal, "append", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            put_mended(kept, tmp_path / "mended.parquet", "probes")
+
+    assert put_mended(kept, tmp_path / "mended.parquet", "probes").rows == 1
+
+
+def _killed(*_):
+    raise KeyboardInterrupt
+
+
+def test_rows_another_unit_has_had_are_not_put_back(kept):
+    """One unit left them out, the other did not: as new elements of their source the other would have them twice."""
+    kept.deployment["inputs"] = {"hot": ["probes"], "cold": ["probes"], "below": ["hot"]}
+
+    with pytest.raises(UsageError, match="HF-E021.*\n.*\n.*feeds unit 'cold' too(.|\n)*--to probes"):
+        put_back(kept, [RAISED])
+    assert (kept.root / RAISED).exists()
+
+    put_back(kept, [LATE])  # these no unit has had
+
+
 def test_rows_an_operator_raised_on_go_back_to_their_source(kept):
     put_back(kept, [RAISED])
 
