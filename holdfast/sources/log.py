@@ -227,9 +227,8 @@ class SourceLog:
         self._seals = self._untrimmed(self._read_seals())
         self.state = self._seals[-1]["state"] if self._seals else None
         self._staged.recover()
-        if any(record.batch != self.next_batch for record in self._staged.records):
-            self._staged.records.clear()  # they are in their chunk; the file's end came too late
-            (self._directory / "staged").unlink(missing_ok=True)
+        # Others are in their chunk already: the file was not cleared in time.
+        self._staged.records = [record for record in self._staged.records if record.batch == self.next_batch]
         self.settle()
         (self._directory / "staged").unlink(missing_ok=True)
 
