@@ -45,6 +45,9 @@ _PENDING_MAX = 64
 # The first large swing of the filtered complex comes so much after that of the complex.
 _LAG_S = 0.010
 _FIRST_SWING = 0.35
+# A first swing so far before the largest one may be noise, or the spike of a pacemaker: half way
+# is wrong by little in both cases.
+_FAR_S = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,11 @@ def _peak(memory: Memory, design: Design, at: int, first: int) -> _Peak:
     swings = np.flatnonzero(
         (inner >= size[:-2]) & (inner > size[2:]) & (inner > _FIRST_SWING * size.max())
     )
-    place = start + (int(swings[0]) + 1 if len(swings) else int(size.argmax()))
+    largest = int(size.argmax())
+    swing = int(swings[0]) + 1 if len(swings) else largest
+    if largest - swing > _FAR_S * memory.hz:
+        swing = (swing + largest) // 2
+    place = start + swing
     # Never before the first sample: what lies there is not recorded.
     place = max(place - round(_LAG_S * memory.hz), -first, 0)
     slope = float(memory.slope[start : at + 1].max())

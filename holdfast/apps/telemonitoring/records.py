@@ -88,6 +88,7 @@ def read(path: str | Path, lead: str | None = None, annotator: str = "atr") -> R
             do="put the annotation file beside the record, or name its suffix: --annotator qrs",
         ) from error
     start = record.base_datetime.replace(tzinfo=UTC) if record.base_datetime else _SOME_DAY
+    start = max(start, _SOME_DAY.replace(year=1971))  # some records hide their day in another century
     symbols, samples = np.array(marks.symbol), np.array(marks.sample, np.int64)
     return Record(
         Path(name).name,
