@@ -6,9 +6,12 @@ import logging
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import count
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import holdfast as hf
 from holdfast.errors import SinkAway, SinkError, UsageError
@@ -50,6 +53,29 @@ def test_every_type_comes_back_as_it_went_in(postgres, context, keys):
     assert rows[0][: len(ROW)] == (*ROW[:4], pytest.approx(0.1), *ROW[5:])
     assert rows[1][7] == "" and rows[1][8] == b"" and rows[1][12] == []
     assert str(rows[1][4]) == "nan" and rows[1][5] == float("-inf") and rows[1][0] is None is rows[1][10]
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+DOUBLES = st.floats(allow_nan=False) | st.none()
+
+
+def test_whatever_the_values_are_they_come_back(postgres, context):
+    """COPY reads commas, quotes, line ends and backslashes; none may change a value or split a row."""
+    schema, numbers = Schema.of("name string, mean double, raw binary"), count(1)
+    with (
+        closing(write.postgres(postgres.url, "average").open(context(schema=schema))) as sink,
+        psycopg.connect(postgres.url, autocommit=True) as reader,
+    ):
+
+        @settings(max_examples=40, deadline=None)
+        @given(rows=st.lists(st.tuples(st.none() | TEXTS, DOUBLES, st.none() | st.binary(max_size=9)), max_size=20))
+        def comes_back(rows):
+            n = next(numbers)
+            sink.write([make_frame(n, rows, schema=schema, checksum=f"c{n}")])
+            there = reader.execute("select name, mean, raw from average where _frame = %s order by _i", (n,))
+            assert there.fetchall() == rows
+
+        comes_back()
 
 
 def test_a_value_the_database_refuses_takes_the_frame_with_it_and_is_no_absence(postgres, context):
