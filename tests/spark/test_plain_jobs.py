@@ -113,3 +113,20 @@ def test_a_dead_query_is_restarted_and_reported_and_adopt_says_where_it_stands(s
     [files] = found.sources
     assert (files.kind, files.offset["files"]) == ("files", FILES)
     assert found.state == ("stateStoreSave",) and found.watermark_ms > 0
+
+
+def test_plain_spark_reads_a_parquet_folder_by_its_manifest(spark, tmp_path):
+    """docs/howto/parquet.md: the folder as it is, and exactly what is committed."""
+    from tests.sinks.killed_child import frames, open_sink
+    from tests.sinks.test_parquet_readers import committed
+
+    with closing(open_sink("parquet", tmp_path, 1, False)) as sink:
+        sink.write(frames())
+    folder = tmp_path / "out"
+    rows = sum(record.rows for record, _ in frames())
+    assert spark.read.parquet(*map(str, committed(folder))).count() == rows
+
+    manifest = folder / "_holdfast" / "ledger.jsonl"  # as after a kill between the rename and the line
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:-1]))
+    assert spark.read.parquet(*map(str, committed(folder))).count() == rows - frames()[-1][0].rows
+    assert spark.read.parquet(str(folder)).count() == rows
