@@ -94,6 +94,8 @@ def test_the_page_stands_alone_and_shows_what_was_found(tmp_path, process):
     assert "131.0 /min" in text and "&lt;night&gt;" in text
     drawing = ElementTree.fromstring(re.search(r"<svg.*?</svg>", text, flags=re.DOTALL).group())
     assert drawing.tag.endswith("svg")
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names)) and set(re.findall(r'(?:href="#|url\(#)([^")]+)', text)) <= set(names)
     # Namespaces are names; anything else with an address would be fetched by a browser.
     fetched = re.findall(r'(?:src|href)="(?!#)([^"]+)"|url\((?!#)([^)]+)\)', text)
     assert fetched == []

@@ -6,7 +6,9 @@ of one bed or of all, for a page (SVG) or a picture (PNG).
 
 from __future__ import annotations
 
+import html
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +67,9 @@ def as_svg(watched: Watched, patient: str) -> str:
         out = io.StringIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    # Several drawings stand in one page, where a name may be used once.
+    text = re.sub(r'((?:\bid="|href="#|url\(#))', rf"\g<1>{re.sub(r'[^A-Za-z0-9]', '_', patient)}-", text[text.index("<svg") :])
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(patient)}"', 1)
 
 
 def as_png(watched: Watched, path: Path, dpi: int = 100) -> None:
