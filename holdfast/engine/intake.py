@@ -20,10 +20,11 @@ from holdfast.engine.board import Board, Sealed
 from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import HoldfastError, SourceError
+from holdfast.faults.points import stall_s
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Source
 from holdfast.records.seals import SealJournal
-from holdfast.sources.pace import Pace
+from holdfast.sources.pace import Pace, PacedSince
 from holdfast.sources.reader import OpenSource, SourceContext, SourceFrame
 from holdfast.sources.reference import load
 
@@ -125,6 +126,8 @@ class Intake(threading.Thread):
         self._halted = threading.Event()
         self._committed, self._delays, self._promises = committed, delays, promises
         self._end_file = directory / "end.json"
+        self._since = rate if isinstance(rate, PacedSince) else None
+        rate = self._since.rate if self._since is not None else rate
         self._pace = Pace.of(rate if rate is not None else getattr(source.reader, "rate", None))
         self._frame_us = graph.frame_ms * 1000
         self._frames_kept = -(-(source.keep_ms or 0) // graph.frame_ms)
@@ -155,12 +158,14 @@ class Intake(threading.Thread):
     def run(self) -> None:
         name = self.source.name
         last = self._from_n - 1
-        started = time.monotonic()
+        started = time.monotonic() if self._since is None else self._since.began()
         try:
             end = self._settled_end()
             for frame in self._open.frames(self._halted):
                 self._rows += frame.rows
                 if not self._wait_for_turn(frame.n, started):
+                    return
+                if (silent_s := stall_s(name, frame.n)) and self._halted.wait(silent_s):
                     return
                 if end is not None and frame.n > end:
                     raise self._grown(end)  # before anybody can take it
@@ -287,7 +292,8 @@ class Intake(threading.Thread):
 
     def _wait_for_turn(self, n: int, started: float) -> bool:
         """Held until there is room and, at a recorded pace, until the frame is due."""
-        due = self._pace.due_s(n - self._from_n + 1, self._frame_us, self._rows)
+        first = self._from_n if self._since is None else self._since.first
+        due = self._pace.due_s(n - first + 1, self._frame_us, self._rows)
         while not self._halted.is_set():
             wait = started + due - time.monotonic()
             with self._board.changed:

@@ -39,7 +39,7 @@ from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
 from holdfast.errors import FrameDiffers, HoldfastError, OperatorError
-from holdfast.faults.points import armed, reach
+from holdfast.faults.points import AT_WORK, armed, reach
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import frame_name, list_frames, publish, read_record, write_frame
 from holdfast.frames.identity import Kind
@@ -423,10 +423,16 @@ class UnitQuery:
                     "since_us": permit.since_us,
                     "params": self._config.at(permit.n),
                     "ports": self._ports(permit, self._exclusions.at(permit.n)),
+                    **self._strike(permit.n),
                 }
                 for permit in permits
             ],
         }
+
+    def _strike(self, n: int) -> dict[str, str]:
+        """Tell the worker that seals this frame to die, if that was asked for."""
+        fault = armed(AT_WORK, n, self.unit.name)
+        return {} if fault is None else {"strike": fault["mark"]}
 
     @staticmethod
     def _ports(permit: Permit, without: dict[str, list[int]]) -> dict[str, dict]:
@@ -542,7 +548,6 @@ class UnitQuery:
                     if stream in self.unit.outputs
                 )
             )
-
 
 
 def _rows_at(table: pa.Table, ranges: list[list[int]]) -> pa.Table:

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.faults.points import strike_here
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import read_frame, write_frame
 from holdfast.frames.identity import Kind
@@ -140,6 +141,9 @@ class Seal:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = current_frames()
         found = list(batches)
+        for frame in task["frames"]:
+            if "strike" in frame:
+                strike_here(frame["strike"])
         rows = pa.Table.from_batches(found) if found else None
         columns: dict[str, list] = {name: [] for name in ("out", "n", "rows", "bytes", "checksum", "file")}
         for out, (stream, schema) in enumerate(self.outputs):

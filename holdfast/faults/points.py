@@ -1,8 +1,12 @@
 """The named moments in the life of a frame at which a run can be broken on purpose.
 
-The engine calls `reach` at each. Unless a plan is armed (HOLDFAST_FAULTS, JSON:
-a list of {point, frame, victim[, unit]}), that is one comparison. A victim is
-killed with SIGKILL: the real thing, no clean-up, no exception.
+The engine calls `reach` at each. Unless a plan is armed (HOLDFAST_FAULTS, JSON: a list
+of {point, frame, victim[, unit, mark]}), that is one comparison. A process is killed
+with SIGKILL: the real thing, no clean-up, no exception. A unit is no process: its
+attempt dies by an exception in its query, as by any that Spark or a user's code raises.
+
+`mark` is a file that says the fault was carried out. It outlives the run, so a fault
+with a mark strikes once, however often the run is started again.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["POINTS", "armed", "descendants", "reach", "victims"]
+__all__ = ["AT_WORK", "POINTS", "UnitKilled", "armed", "descendants", "reach", "stall_s", "strike_here", "victims"]
 
 POINTS = (
     "sealed, not renamed",
@@ -21,8 +25,15 @@ POINTS = (
     "sink written, not committed",
     "committed",
 )
+# In a Python worker, when the user's code has run and the frame is not written: only a worker can die there.
+AT_WORK = "at work"
+_STALL = "stall"
 
 _plan: list[dict] | None = None
+
+
+class UnitKilled(Exception):
+    """The attempt of a unit that was to die here."""
 
 
 def _faults() -> list[dict]:
@@ -33,12 +44,14 @@ def _faults() -> list[dict]:
 
 
 def armed(point: str, frame: int, unit: str) -> dict | None:
-    """The fault planned for this very moment, if any."""
+    """The fault planned for this very moment, if any, and not yet carried out."""
     for fault in _faults():
         if (
             fault["point"] == point
             and fault["frame"] == frame
             and fault.get("unit", unit) == unit
+            and not fault.get("done")
+            and not ("mark" in fault and Path(fault["mark"]).exists())
         ):
             return fault
     return None
@@ -46,18 +59,39 @@ def armed(point: str, frame: int, unit: str) -> dict | None:
 
 def reach(point: str, frame: int, unit: str) -> None:
     """Say that the run is at `point` of `frame`; strike if that was asked for."""
-    fault = armed(point, frame, unit) if _faults() else None
-    if fault is None or fault.get("done"):
+    while _faults() and (fault := armed(point, frame, unit)) is not None:
+        _note(fault, f"{point} {frame} {unit}")
+        if fault["victim"] == "unit":
+            raise UnitKilled(f"killed on purpose at {point!r} of frame {frame}")
+        for pid in victims(fault["victim"]):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def strike_here(mark: str) -> None:
+    """Kill this worker, once: Spark runs the task again in another."""
+    try:
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
         return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stall_s(source: str, frame: int) -> float:
+    """Seconds for which the source is to be silent before this frame."""
+    fault = armed(_STALL, frame, source) if _faults() else None
+    if fault is None:
+        return 0.0
+    _note(fault, f"stalled {frame} {source}")
+    return fault["seconds"]
+
+
+def _note(fault: dict, text: str) -> None:
     fault["done"] = True
-    mark = fault.get("mark")  # a file that tells the test that the fault was carried out
-    if mark:
-        Path(mark).write_text(f"{point} {frame} {unit}")
-    for pid in victims(fault["victim"]):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    if fault.get("mark"):
+        Path(fault["mark"]).write_text(text)
 
 
 def victims(kind: str, driver: int | None = None) -> list[int]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.errors import UsageError
 
-__all__ = ["Pace"]
+__all__ = ["Pace", "PacedSince"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +66,16 @@ class Pace:
         if self.rows_per_s is not None:
             return f"{self.rows_per_s:g} elements a second"
         return "as fast as possible"
+
+
+@dataclass(frozen=True, slots=True)
+class PacedSince:
+    """A pace that goes on while the run is down, as a live source does: its first frame began at a moment that stays.
+
+    An ordinary run that is started again takes the recording up where it stopped. This one has
+    to catch up, so that a delay counts the time it was away.
+    """
+
+    rate: object
+    began: Callable[[], float]  # on the monotonic clock of this run
+    first: int = 1  # the frame that began then
