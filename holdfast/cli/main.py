@@ -1,4 +1,5 @@
-"""The command `holdfast`: check, show, run, status, set, stop, doctor; trace, du, clean, quarantine; adopt.
+"""The command `holdfast`: check, show, run, status, set, stop, doctor; trace, du, clean, quarantine; adopt;
+simulate, verify, chaos.
 
 Exit codes: 0 fine, 1 running but degraded (status), 2 usage, 3 check failed,
 4 promise broken, 5 unit given up, 6 refused (state in use or unfit, no Java),
@@ -19,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.apps.telemonitoring import command as telemonitoring
-from holdfast.cli import adopting, render, setting_aside, simulating, watching
+from holdfast.cli import adopting, render, setting_aside, simulating, verifying, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -242,6 +243,7 @@ watching.add_to(app)
 setting_aside.add_to(app)
 adopting.add_to(app)
 simulating.add_to(app)
+verifying.add_to(app)
 app.add_typer(telemonitoring.app, name="demo")
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from holdfast.engine.status import Status
     from holdfast.graph.process import StreamProcess
 
-__all__ = ["Replay", "planned", "start_replay"]
+__all__ = ["Replay", "as_kept", "frames_of", "planned", "seed_folder", "start_replay"]
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,9 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
         if source.reader.reliable:
             sources.append(source)
             continue
-        frames = _frames_of(kept, source, begin, last)
+        frames = frames_of(kept, source, begin, last)
         newest.append(max(frames, default=begin - 1))
-        sources.append(_as_kept(source, frames, folder / "sources" / source.name / "kept"))
+        sources.append(as_kept(source, frames, folder / "sources" / source.name / "kept"))
     if newest:  # an input that has no end is replayed as far as it is sealed, and no window is closed for it
         last = min([*newest, *([last] if last is not None else [])])
     sinks, left_out = _retargeted(graph, into)
@@ -198,7 +198,7 @@ def _is_table(writer: Any) -> bool:
 # ---- frames that are kept ----
 
 
-def _frames_of(kept: Kept, source: Source, begin: int, last: int | None) -> dict[int, dict]:
+def frames_of(kept: Kept, source: Source, begin: int, last: int | None) -> dict[int, dict]:
     seals = kept.seals(source.name)
     newest = max(seals, default=0) if last is None else min(last, max(seals, default=0))
     found = {n: seals[n] for n in range(begin, newest + 1) if n in seals}
@@ -224,7 +224,7 @@ def _frames_of(kept: Kept, source: Source, begin: int, last: int | None) -> dict
     return found
 
 
-def _as_kept(source: Source, frames: dict[int, dict], folder: Path) -> Source:
+def as_kept(source: Source, frames: dict[int, dict], folder: Path) -> Source:
     reader = KeptReader(source.reader.describe(), frames, folder)
     return replace(source, reader=reader, late="admit", boundary=None, bad="fail", keep_ms=None)
 
@@ -307,6 +307,12 @@ def _seed(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int, asked:
             f"it was of frames {before['first']} to {before['until'] or 'the end'}",
             "name another target; or remove that folder, and the table or folder it wrote to",
         )  # fmt: skip
+    seed_folder(graph, kept, folder, begin, t0_us)
+    note.write_text(json.dumps(asked))
+
+
+def seed_folder(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int) -> None:
+    """Parameters as they were changed, the original's clock, and every unit empty before frame `begin`."""
     state = StateFolder(folder)
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     if (changes := kept.root / "config").is_dir():
@@ -316,7 +322,6 @@ def _seed(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int, asked:
     state.deploy(
         described | {"schemas": {}, "start": {unit.name: begin - 1 for unit in units}, "settled": {}, "sinks": {}}
     )
-    note.write_text(json.dumps(asked))
 
 
 def _time(at_us: int) -> str:

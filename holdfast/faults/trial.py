@@ -1,0 +1,84 @@
+"""One run of a process that is to be verified, as an os process of its own.
+
+    python -m holdfast.faults.trial FOLDER
+
+FOLDER/trial.json says what to run. State and outputs lie in FOLDER: the user's state
+folder and sinks are not touched, nobody is alerted, no port is opened. It may die at any
+moment and is then started again with the same words (`faults.verifying`).
+
+At a pace, its first frame began when the first start was ready, and that moment stays: a run that
+is started again has to catch up, as behind a live source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast.engine.profile import load_profile
+from holdfast.engine.run import start_graph
+from holdfast.errors import HoldfastError
+from holdfast.faults.inputs import from_log
+from holdfast.faults.keeping import FrameFolder
+from holdfast.graph.loading import load
+from holdfast.graph.model import Graph
+from holdfast.sources.pace import PacedSince
+
+__all__ = ["began_us", "main", "redirected", "sink_folder"]
+
+
+def sink_folder(folder: Path, sink: str) -> Path:
+    return folder / "sinks" / sink
+
+
+def redirected(graph: Graph, folder: Path) -> Graph:
+    """The process with all its outputs kept in the folder, and nobody to be woken up."""
+    sinks = tuple(
+        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent)) for sink in graph.sinks
+    )
+    return replace(graph, sinks=sinks, state=None, on_degraded=None)
+
+
+def began_us(folder: Path) -> int:
+    """When the first frame began, on the wall clock; decided by the first who asks."""
+    note = folder / "began"
+    with contextlib.suppress(FileExistsError):
+        mine = folder / f"began.{os.getpid()}.{time.monotonic_ns()}"
+        mine.write_text(str(time.time_ns() // 1000))
+        os.link(mine, note)  # whole or not at all, and only once
+    return int(note.read_text())
+
+
+def _began_s(folder: Path) -> float:
+    return time.monotonic() - (time.time() - began_us(folder) / 1e6)
+
+
+def main(folder: Path) -> int:
+    said = json.loads((folder / "trial.json").read_text())
+    graph = load(said["file"]).graph()
+    chosen = replace(load_profile(None, beside=graph.base), metrics=None, metrics_open=None, state=None)
+    graph, first = redirected(chosen.applied_to(graph), folder), 1
+    if said["input"] is not None:
+        graph, first = from_log(graph, Path(said["input"]), folder / "state")
+    try:
+        with start_graph(
+            graph,
+            state=folder / "state",
+            until_frame=said["until"],
+            rate=PacedSince(said["rate"], lambda: _began_s(folder), first) if said["rate"] != "fast" else "fast",
+            profile=chosen,
+        ) as run:
+            run.wait()
+    except HoldfastError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

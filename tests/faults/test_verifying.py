@@ -1,0 +1,271 @@
+"""What is kept of a run, what is refused before one starts, and how the answer looks."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import holdfast as hf
+from holdfast.cli.main import app
+from holdfast.errors import UsageError
+from holdfast.faults.inputs import log_input
+from holdfast.faults.keeping import FrameFolder, output_of
+from holdfast.faults.plans import Fault
+from holdfast.faults.report import page
+from holdfast.faults.trial import began_us, redirected, sink_folder
+from holdfast.faults.verifying import Bench, Ran, Verified, _forget_last_commit
+from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.graph.promises import in_order, lossless, within
+from holdfast.levels.arrivals import Arrival, Output
+from holdfast.levels.judging import judge
+from holdfast.levels.measuring import measure
+from holdfast.records.journal import Journal
+from holdfast.records.seals import SealJournal
+from holdfast.sources.reference import Reference
+
+
+def frame(n: int, *values: int, checksum: str = "") -> tuple[FrameRecord, pa.Table]:
+    table = pa.table({"zone": list(values), "tags": [["a", "b"]] * len(values)})
+    record = FrameRecord("damped", n, Kind.STABLE, 1, n * 1_000_000, len(values), 0, checksum or f"{n}:{values}")
+    return record, table
+
+
+def test_a_sink_that_knows_its_frames_notes_one_that_comes_again(tmp_path):
+    sink = FrameFolder(tmp_path / "damped", idempotent=True).open(None)
+
+    assert sink.write([frame(1, 7, 7), frame(2)]) == [True, True]
+    assert sink.write([frame(2), frame(3, 8)]) == [False, True]
+    assert sink.last() == 3
+    found = output_of("damped", tmp_path / "damped", {1: 5, 2: 6, 3: 7})
+    assert [(each.n, each.rows, each.due_us) for each in found.arrivals] == [(1, 2, 5), (2, 0, 6), (3, 1, 7)]
+    assert found.again == (2,)
+
+
+def test_a_sink_that_cannot_tell_has_the_frame_twice(tmp_path):
+    """It stands for a callback: what that was handed twice counts as twice."""
+    sink = FrameFolder(tmp_path / "damped", idempotent=False).open(None)
+    sink.write([frame(1, 7)])
+    assert sink.last() == 0
+    sink.write([frame(1, 7)])
+    ideal = Output("damped", (Arrival(1, 1, "1:(7,)", lambda: [(7, "['a', 'b']")]),))
+
+    assert measure([ideal], [output_of("damped", tmp_path / "damped")])[0].duplicates == {1: 1}
+
+
+def test_a_write_that_was_cut_off_left_no_frame(tmp_path):
+    sink = FrameFolder(tmp_path, idempotent=True).open(None)
+    (tmp_path / "00000001.0.tmp").write_bytes(b"half")
+
+    assert sink.last() == 0
+    assert sink.write([frame(1, 7)]) == [True]
+
+
+def test_rows_are_compared_by_value_where_checksums_differ(tmp_path):
+    one, other = (FrameFolder(tmp_path / name, True).open(None) for name in ("one", "other"))
+    one.write([frame(1, 7, 8, 9)])
+    other.write([frame(1, 7, 9, 10)])
+    found = measure([output_of("o", tmp_path / "one")], [output_of("o", tmp_path / "other")])[0]
+
+    assert (found.lost, found.wrong) == ({1: 1}, {1: 1})
+
+
+def test_the_moment_frame_1_began_stays_when_the_run_is_started_again(tmp_path):
+    assert began_us(tmp_path) == began_us(tmp_path)
+
+
+def test_the_last_commit_entry_is_forgotten_and_no_other(tmp_path):
+    journal = Journal(tmp_path, "commits")
+    for n in (1, 2, 3):
+        journal.append({"n": n})
+    journal.close()
+    _forget_last_commit(tmp_path)
+
+    assert [entry["n"] for entry in Journal(tmp_path, "commits").entries()] == [1, 2]
+
+
+# ---- before a run starts ----
+
+
+def process(tmp_path, **sink) -> hf.StreamProcess:
+    made = hf.StreamProcess("kiln", frame="1 second", time="ts")
+    made.source("probes", hf.read.files(str(tmp_path / "*.parquet")), schema="ts timestamp, zone int")
+    made.sink("probes", hf.write.sqlite("kiln.db", "probes"), **sink)
+    return made
+
+
+def test_outputs_go_to_a_folder_of_the_run_and_nobody_is_told(tmp_path):
+    made = redirected(process(tmp_path, promise=[lossless]).graph(), tmp_path)
+
+    assert made.sinks[0].writer == FrameFolder(sink_folder(tmp_path, "probes"), idempotent=True)
+    assert made.sinks[0].promises == (lossless,)
+    assert made.on_degraded is None and made.state is None
+
+
+@pytest.mark.parametrize(("promises", "pace"), [([lossless], "fast"), ([lossless, within("5 seconds")], "as recorded")])
+def test_the_pace_is_the_recorded_one_where_a_delay_is_promised(tmp_path, promises, pace):
+    assert Bench(process(tmp_path, promise=promises).graph(), "kiln.py", tmp_path).rate == pace
+
+
+def test_a_live_source_cannot_be_verified(tmp_path):
+    made = hf.StreamProcess("kiln", frame="1 second", time="ts")
+    made.source("probes", hf.read.lines("tcp://127.0.0.1:9999"), schema="ts timestamp, zone int")
+    made.sink("probes", hf.write.sqlite("kiln.db", "probes"))
+    with pytest.raises(UsageError, match="HF-E053"):
+        Bench(made.graph(), "kiln.py", tmp_path)
+
+
+FILE = """
+import holdfast as hf
+kiln = hf.StreamProcess("kiln", frame="1 second", time="ts")
+kiln.source("probes", hf.read.files("probes/*.parquet"), schema="ts timestamp, zone int")
+@kiln.operator(over="frame")
+def hot(probes):
+    return probes
+kiln.sink("hot", hf.write.sqlite("kiln.db", "hot"), promise=hf.lossless)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "plan", "says"),
+    [
+        ((), "[[fault]]\ndo = 'kill unit'\nunit = 'hat'", "did you mean 'hot'?"),
+        ((), "[[fault]]\ndo = 'kill the unit'", "did you mean 'kill unit'?"),
+        (("--rate", "500"), "[[fault]]\ndo = 'kill unit'", "HF-C030"),
+        (("--keep", "."), "[[fault]]\ndo = 'kill unit'", "HF-E054"),
+        (("--faults", "nowhere.toml"), "", "HF-E050"),
+    ],
+)
+def test_a_call_that_makes_no_sense_starts_nothing(tmp_path, monkeypatch, words, plan, says):
+    monkeypatch.chdir(tmp_path)
+    Path("kiln.py").write_text(FILE)
+    Path("plan.toml").write_text(plan)
+    answer = CliRunner().invoke(app, ["verify", "kiln.py", "--faults", "plan.toml", *words])
+
+    assert answer.exit_code == 2
+    assert says in answer.output
+    assert sorted(os.listdir()) == ["kiln.py", "plan.toml"]
+
+
+# ---- the answer ----
+
+
+def ran(folder: Path, at_s: dict[int, float], **settings) -> Ran:
+    arrivals = [Arrival(n, 1, str(n), lambda: ["x"], round(at * 1e6), n * 1_000_000) for n, at in at_s.items()]
+    return Ran(folder, (Output("alarms", tuple(arrivals)),), 9.0, 1, 0, settings.get("hit", ()), 1, "", 1)
+
+
+@pytest.fixture
+def verified(tmp_path) -> Verified:
+    plan = (Fault("kill unit", "pulse", 2, "renamed"), Fault("stall source", "<ecg>", 9, "stall", 500))
+    ideal = ran(tmp_path, {n: n + 0.2 for n in (1, 2, 3)})
+    faulty = ran(tmp_path, {1: 1.2, 2: 9, 3: 9.1}, hit=(True, False))
+    measured = measure(ideal.outputs, faulty.outputs)
+    verdicts = judge([lossless, within("5 seconds"), in_order], measured[0])
+    return Verified(plan, ideal, faulty, tuple(measured), tuple(verdicts), "at recorded pace")
+
+
+def test_the_answer_for_a_machine_has_every_verdict_and_what_was_not_hit(verified):
+    said = json.loads(json.dumps(verified.to_json()))
+
+    assert not said["kept"]
+    assert [fault["hit"] for fault in said["faults"]] == [True, False]
+    delay = next(each for each in said["verdicts"] if each["what"] == "delay")
+    assert (delay["level"], delay["state"], delay["frames"]) == ("LIDE", "BROKEN", [2, 3])
+    assert "not the loss of the state folder" in said["survives"]
+
+
+def test_the_report_needs_nothing_else_and_shows_both_runs(verified):
+    text = page("ward_4", verified, "holdfast verify ward.py")
+
+    assert text.count("<svg") == 2  # when, and how late
+    assert "BROKEN, frames 2-3" in text and "not hit" in text
+    assert "src=" not in text and "<script" not in text and "http" not in text
+    assert "<ecg>" not in text
+
+
+# ---- input out of the source log ----
+
+
+def live() -> hf.StreamProcess:
+    made = hf.StreamProcess("kiln", frame="1 second", time="ts")
+    made.source("probes", hf.read.lines("tcp://127.0.0.1:9999"), schema="ts timestamp, zone int", keep="1 day")
+
+    @made.operator(over="frame")
+    def hot(probes):
+        return probes
+
+    made.sink("hot", hf.write.sqlite("kiln.db", "hot"), promise=lossless)
+    return made
+
+
+def circling() -> hf.StreamProcess:
+    made = hf.StreamProcess("kiln", frame="1 second", time="ts")
+    made.source("probes", hf.read.lines("tcp://127.0.0.1:9999"), schema="ts timestamp, zone int", keep="1 day")
+
+    @made.operator(over="frame", inputs={"last": hf.feedback("hot", schema="ts timestamp, zone int")})
+    def hot(probes, last):
+        return probes
+
+    made.sink("hot", hf.write.sqlite("kiln.db", "hot"), promise=lossless)
+    return made
+
+
+@pytest.fixture
+def kept_log(tmp_path):
+    """A state folder whose log has sealed ten frames; the files of those up to `gone` were trimmed."""
+
+    def make(gone: int = 0) -> Path:
+        root = tmp_path / "state"
+        directory = root / "sources" / "probes"
+        directory.mkdir(parents=True)
+        (root / "deployment.json").write_text(json.dumps({"process": "kiln", "t0_us": 0, "schemas": {"probes": ""}}))
+        seals = SealJournal(directory)
+        for n in range(1, 11):
+            path = directory / f"{n}.arrow"
+            if n > gone:
+                path.write_bytes(b"rows")
+            lies = Reference(str(path), "arrow", ((0, 1),), 4, 0, "digest")
+            seals.note(n, epoch=1, boundary_us=n, rows=1, size=4, checksum="x", late=0, references=[lies], at=0.0)
+        seals.close()
+        return root
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("words", "gone", "first"), [("log", 0, 1), ("log", 3, 4), ("log:last-4s", 0, 7), ("log:last-4s", 8, 9), ("log:last-1m", 0, 1)]
+)
+def test_the_log_gives_the_frames_that_are_kept(kept_log, words, gone, first):
+    found = log_input(words, live().graph(), kept_log(gone))
+
+    assert (found.first, found.last) == (first, 10)
+    assert sorted(found.frames["probes"]) == list(range(first, 11))
+
+
+def test_what_was_put_aside_stays_when_the_original_forgets_it(kept_log, tmp_path):
+    root = kept_log()
+    log_input("log:last-2s", live().graph(), root).take(tmp_path / "input")
+    for path in root.rglob("*.arrow"):
+        path.unlink()
+
+    assert sorted(path.name for path in (tmp_path / "input" / "probes").iterdir()) == ["10.arrow", "9.arrow"]
+
+
+@pytest.mark.parametrize(
+    ("words", "made", "says"),
+    [
+        ("log:last", live, "log:last-5m"),
+        ("log:last-soon", live, "log:last-5m"),
+        ("yesterday", live, "log:last-5m"),
+        ("log", circling, "reads frames before frame 4"),
+    ],
+)
+def test_an_input_that_cannot_be_had_is_refused(kept_log, words, made, says):
+    with pytest.raises(UsageError, match="HF-E052") as refused:
+        log_input(words, made().graph(), kept_log(3))
+    assert says in str(refused.value)
