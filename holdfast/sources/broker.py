@@ -246,7 +246,7 @@ class MqttFeed:
         about = {"given": self._topic.given(topic), "where": f"topic {topic}"}
         items = list(split_payload(message.payload, **about))
         key, token = "", (self._connection, message.mid)
-        if self._tells_repeats and message.qos:
+        if self._tells_repeats:  # QoS 0 too: it never comes again, but a batch without keys would hide those before it
             seen = xxhash.xxh3_64(topic.encode() + b"\0" + message.payload).hexdigest()
             key = f"{message.mid}:{seen}"
         with self._changed:
