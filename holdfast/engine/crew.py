@@ -80,6 +80,10 @@ class Crew:
                 self._died(name, unit.committed + 1, stalled(self._graph, name, unit.committed, seconds))
         if self._board.stopping:
             return
+        for unit in self:
+            name = unit.unit.name
+            if unit.query is not None and not self._supervisor.is_dead(name) and unit.wants_other_values:
+                self._supervisor.renew(name)
         for name in self._supervisor.due():
             threading.Thread(target=self._restart, args=(name,), name=f"restart {name}", daemon=True).start()
         for name, n in self._supervisor.to_probe():

@@ -129,7 +129,7 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
 
 def why_degraded(board: Board, sinks: Sequence[SinkStatus], promises: Sequence[PromiseStatus]) -> str:
     """Why the run is not well, in a sentence, or nothing. Called under the board's lock."""
-    ill = [unit for unit in board.units.values() if unit.condition != "RUNNING"]
+    ill = [unit for unit in board.units.values() if unit.condition != "RUNNING" and unit.trouble]
     found = [f"unit {unit.name} {unit.condition.lower().replace('_', ' ')}: {unit.trouble}" for unit in ill]
     heard = [queue for queue in board.streams.values() if queue.live is not None]
     found += [f"source {queue.name} is {away}" for queue in heard if (away := queue.live.away())]

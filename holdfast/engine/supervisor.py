@@ -92,7 +92,7 @@ class Supervisor:
         with self._board.changed:
             care = self.care(unit)
             care.condition, care.due_s = "RUNNING", None
-            care.restarts += 1
+            care.restarts += care.error is not None  # not when it was only renewed
             care.seen, care.moved_s = -1, self._now()
             self._tell(unit)
 
@@ -101,6 +101,13 @@ class Supervisor:
         with self._board.changed:
             care = self.care(unit)
             care.condition, care.due_s = "RESTARTING", self._now()
+            self._tell(unit)
+
+    def renew(self, unit: str) -> None:
+        """Nothing is wrong: it goes on with a new query, since a parameter changed."""
+        with self._board.changed:
+            care = self.care(unit)
+            care.condition, care.due_s, care.error = "RESTARTING", self._now(), None
             self._tell(unit)
 
     def give_up(self, unit: str) -> None:
@@ -146,7 +153,7 @@ class Supervisor:
 
     @property
     def degraded_since_s(self) -> float | None:
-        ill = [care.since_s for care in self._cares.values() if care.condition != "RUNNING"]
+        ill = [care.since_s for care in self._cares.values() if care.condition != "RUNNING" and care.error is not None]
         return min(ill, default=None)
 
     @property

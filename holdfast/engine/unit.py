@@ -116,6 +116,7 @@ class UnitQuery:
         self.query: StreamingQuery | None = None
         self._spark: SparkSession | None = None
         self._at = 0  # last frame this query has worked on
+        self._values: dict[str, Any] = {}  # of parameters, in the plan of a unit with Spark state
         self._just_done: list[int] = []
         self._batch: int | None = None  # the last one Spark began
         self.committed = 0
@@ -189,6 +190,7 @@ class UnitQuery:
         self._spark_checkpoint_dir = spark_checkpoint_dir
         if self.uses_spark_state:
             self._stream_plan = StreamPlan(spark, self._graph, self.unit, self._schemas)
+            self._values = self._values_at(self._at + 1)
             df = self._stream_plan.build(ticks, self._config.at(self._at + 1))
             writer = df.writeStream.outputMode(self._stream_plan.mode)
         else:
@@ -228,12 +230,29 @@ class UnitQuery:
         """Show the query what it may take as its next batch: whole frames, one unless all are frame-aware."""
         taken, rows = [], 0
         for n, permit in sorted(self._permits.items()):
+            if self.uses_spark_state and n > self._at and self._values_at(n) != self._values:
+                break  # Spark's plan has the values as constants: a query with others takes it
             rows += permit.rows
             if n > self._at and (not taken or (len(taken) < self.frames_at_once and rows < _WIDE_ROWS)):
                 taken.append({"n": n, "inputs": permit.named()})
             elif taken:
                 break
         publish_permits(self._permit_file, taken)
+
+    @property
+    def wants_other_values(self) -> bool:
+        """The next frame holds other parameter values than the query of a unit with Spark state was built with."""
+        if not self.uses_spark_state or self._is_abandoned:
+            return False
+        with self._board.changed:
+            if self._at + 1 not in self._permits or self._values_at(self._at + 1) == self._values:
+                return False
+        # Not before the last frame is wholly done: it would have to be taken again.
+        return self._batch is None or (self._spark_checkpoint_dir / "commits" / str(self._batch)).exists()
+
+    def _values_at(self, n: int) -> dict[str, Any]:
+        own = {name for operator in self.unit.operators for name in self._graph.operator(operator).params}
+        return {name: value for name, value in self._config.at(n).items() if name in own}
 
     # ---- one frame ----
 

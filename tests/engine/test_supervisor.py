@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.status import why_degraded
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
@@ -59,6 +60,18 @@ def supervisor(board, clock):
 
 def sealed(n: int) -> Sealed:
     return Sealed(n, n * 1_000_000, 1, 100, f"c{n}", 1)
+
+
+def test_a_unit_that_is_renewed_takes_no_frame_meanwhile_and_is_not_ill(board, supervisor):
+    """A parameter of an operator with Spark's state changed: nobody is to be woken up for it."""
+    supervisor.renew("pulse")
+    assert supervisor.due() == ["pulse"]
+    assert isinstance(board.next_permit(board.units["pulse"]), Hold)
+    assert why_degraded(board, (), ()) == ""
+    assert supervisor.degraded_since_s is None
+    supervisor.restarted("pulse")
+    assert board.units["pulse"].condition == "RUNNING"
+    assert board.units["pulse"].restarts == 0
 
 
 def test_a_death_is_answered_after_a_pause_and_once(board, clock, supervisor):

@@ -41,7 +41,7 @@ def inputs_of(name: str) -> dict[str, pa.Table]:
 
 def changes_of(name: str) -> dict[int, dict[str, float]]:
     """Parameters changed in mid-run."""
-    return {6: {"limit": 55.0}, 11: {"limit": 75.0}} if name == "parameter" else {}
+    return {6: {"limit": 55.0}, 11: {"limit": 75.0}} if name.endswith("parameter") else {}
 
 
 def _process(name: str, *sources: str) -> hf.StreamProcess:
@@ -216,6 +216,20 @@ def parameter() -> hf.StreamProcess:
     return p
 
 
+def stream_parameter() -> hf.StreamProcess:
+    """Changed in mid-run, for an operator whose plan is the query's own."""
+    p = _process("stream_parameter")
+    p.param("limit", 65.0, between=(0, 100))
+
+    @p.operator(over="stream", mode="update")
+    def above(a, *, limit):
+        hot = a.where(F.col("celsius") > limit).withColumn("limit", limit)
+        return hot.groupBy("zone").agg(F.count("*").alias("n"), F.max("limit").alias("highest"))
+
+    p.sink("above", _keep())
+    return p
+
+
 PROCESSES = {
     "frame": frame,
     "stream": stream,
@@ -233,4 +247,5 @@ PROCESSES = {
     "feedback": feedback,
     "several_outputs": several_outputs,
     "parameter": parameter,
+    "stream_parameter": stream_parameter,
 }
