@@ -76,9 +76,11 @@ def _of_units(kept: Kept) -> Iterator[SetAside]:
             continue
         unit, n = path.parts[-3], int(found[1])
         note = _note(path, n)
-        decisions = note.get("decisions", [note])
+        decisions = note.get("decisions", [note]) if note else []
         at = int(found[3] or 1) - 1
-        note = note | (decisions[at] if at < len(decisions) else {})
+        if at >= len(decisions):
+            continue  # we died before it was decided: the rows are in the frame
+        note = note | decisions[at]
         operator = str(note.get("operator", "") or (found[2] if found[2] in kept.deployment["operators"] else ""))
         error = str(note.get("error", "")).splitlines()
         why = f"operator {operator or unit} raised"

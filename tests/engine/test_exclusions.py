@@ -51,6 +51,20 @@ def test_the_shell_tells_the_decisions_apart(make_kept):
     ]
 
 
+def test_rows_that_were_written_and_never_decided_about_are_not_in_quarantine(make_kept):
+    """Killed in between, and the operator mended: the rows are in the frame, and put back they would be there twice."""
+    from holdfast.records.quarantine import set_aside
+
+    kept = make_kept()
+    subject = Exclusions(kept.root / "units" / "hot")
+    subject.decide(3, {"probes": [[0, 1]]}, {"probes": pa.table({"zone": [3]})}, decision("hot", 1))
+    folder = kept.root / "units" / "hot" / "quarantine"
+    for name in ("00000003-probes.2.parquet", "00000004-probes.parquet"):
+        pq.write_table(pa.table({"zone": [7]}), folder / name)
+
+    assert [each.item for each in set_aside(kept)] == ["units/hot/quarantine/00000003-probes.parquet"]
+
+
 def test_frames_nobody_decided_about_are_whole(tmp_path):
     assert Exclusions(tmp_path).at(1) == {}
     assert Exclusions(tmp_path).rows("drop") == {}
