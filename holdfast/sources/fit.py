@@ -14,6 +14,7 @@ from __future__ import annotations
 import difflib
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import SourceError
@@ -68,7 +69,10 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str)
     try:
         if _drops_only_what_spark_cannot_hold(column.type, field.type):
             return column.cast(field.type, safe=False)
-        return column.cast(field.type)
+        narrowed = column.cast(field.type)
+        if kinds.is_floating(column.type) and field.type.bit_width < column.type.bit_width:
+            _check_survives(column, narrowed)  # Arrow looks at every narrower number but these
+        return narrowed
     except pa.ArrowInvalid as error:
         raise SourceError(
             "HF-S003",
@@ -79,6 +83,13 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str)
             effect="its frame was not made; frames before it stand",
             do=f"declare a wider type for {field.name!r}; the file has {column.type}",
         ) from error
+
+
+def _check_survives(column: pa.ChunkedArray, narrowed: pa.ChunkedArray) -> None:
+    same = pc.or_(pc.equal(narrowed.cast(column.type), column), pc.is_nan(column))
+    if pc.all(same).as_py() is False:
+        value = column.filter(pc.invert(same))[0]
+        raise pa.ArrowInvalid(f"{value.as_py()!r} would become {value.cast(narrowed.type).as_py()!r}")
 
 
 def _drops_only_what_spark_cannot_hold(actual: pa.DataType, target: pa.DataType) -> bool:

@@ -128,6 +128,17 @@ def test_a_value_that_does_not_fit_is_refused_not_wrapped(tmp_path):
         read(refer(path, (0, 2)), Schema.of("zone int"))
 
 
+@pytest.mark.parametrize("value", [1e39, 1e-50, 16777217.0, 0.1])
+def test_a_double_that_a_float_cannot_hold_is_refused_not_rounded(tmp_path, value):
+    """1e39 came out as infinity; whole numbers and every other narrower type were looked at."""
+    good, path = [0.5, None, float("inf"), -0.0], tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"x": good}), tmp_path / "good.parquet")
+    assert read(refer(tmp_path / "good.parquet", (0, 4)), Schema.of("x float")).column("x").to_pylist() == good
+    pq.write_table(pa.table({"x": [value]}), path)
+    with pytest.raises(SourceError, match="HF-S003 TypesDiffer(.|\n)*would become"):
+        read(refer(path, (0, 1)), Schema.of("x float"))
+
+
 def test_an_arrow_file_is_read_by_ranges(tmp_path):
     path = tmp_path / "chunk.arrow"
     with pa.ipc.new_file(str(path), SCHEMA.arrow) as writer:
