@@ -502,7 +502,9 @@ class Run:
         at = _now()
         change = None
         with self._board.changed:
-            frame = max((unit.permitted for unit in self._board.units.values()), default=0) + 1
+            # A frame that is taken again after a crash was made with the values of then.
+            begun = [unit.permitted for unit in self._board.units.values()] + [unit.decided for unit in self._units]
+            frame = max(begun, default=0) + 1
             for name, value in values.items():
                 change = self._config.set(
                     name, value, frame=frame, key=key, note=note, who=who or _user(), at=at

@@ -120,6 +120,7 @@ class UnitQuery:
         self._just_done: list[int] = []
         self._batch: int | None = None  # the last one Spark began
         self.committed = 0
+        self.decided = 0  # the last frame that was made when this attempt began: it may be made again, never otherwise
         # Held while a frame becomes fact. Who was abandoned makes nothing fact any more.
         self._gate = threading.Lock()
         self._is_abandoned = False
@@ -138,9 +139,10 @@ class UnitQuery:
             self._state = {name: tail[-1]["state"].get(name, {}) for name in self._stateful}
         self.committed = max(self.committed, self.begun)
         self._at = self.committed
+        sealed = [n for folder in self._streams.values() for n, _, _ in list_frames(folder)]
+        self.decided = max([self.committed, *sealed])
         if self._is_changed:
             # Sealed by the code before: it stays, whatever the new code makes of the same inputs.
-            sealed = [n for folder in self._streams.values() for n, _, _ in list_frames(folder)]
             self.settled = max(sealed, default=self.settled)
         return self.committed
 

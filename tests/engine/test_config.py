@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+import holdfast as hf
 from holdfast.engine.config import Config
+from holdfast.engine.run import Run
 from holdfast.errors import UsageError
+from holdfast.frames.files import frame_name
+from holdfast.frames.identity import Kind
 from holdfast.graph.model import Param
+from holdfast.graph.units import cut
+from holdfast.records.journal import Journal
 
 PARAMS = (Param("limit", 80.0, between=(20, 120)), Param("pulse_max", 120.0, per="patient"), Param("on", True))
 
@@ -55,3 +61,28 @@ def test_planned_changes_are_written_once(tmp_path):
         Config(tmp_path, PARAMS).plan({5: {"limit": 70.0}}, who="me", at="now")
 
     assert len(Config(tmp_path, PARAMS).changes()) == 1
+
+
+def test_a_change_holds_from_no_frame_that_was_made_before_a_crash(tmp_path):
+    """Taken again with another value it would differ from what was sealed, in every run from then on."""
+    p = hf.StreamProcess("kiln", frame="1 second", time="ts", state=str(tmp_path))
+    p.param("limit", 80.0)
+    p.source("probes", hf.read.files("probes.parquet"), schema="ts timestamp, celsius double")
+
+    @p.operator(over="frame")
+    def hot(probes, *, limit):
+        return probes.where(probes.celsius > limit)
+
+    p.sink("hot", hf.write.console())
+    graph = p.graph()
+    run = Run(graph, tmp_path)
+    run.folder.acquire("kiln")
+    for n in (1, 2):
+        Journal(run.folder.unit("hot"), "commits").append({"n": n, "state": {}})
+    (run.folder.stream("hot") / frame_name(3, Kind.STABLE)).touch()  # renamed, then killed before the commit record
+    run._config, run._begin = Config(run.folder.config, graph.params), {"hot": 0}
+    units = cut(graph)
+    run._add_unit(units[0], units, {}, 2, set(), {})
+
+    assert run.set(limit=70.0).frame == 4
+    run.folder.release()
