@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError, UsageError
 
-__all__ = ["ControlServer", "call"]
+__all__ = ["ControlServer", "call", "not_begun"]
 
 
 class ControlServer(threading.Thread):
@@ -80,6 +80,18 @@ def call(state_dir: Path, request: dict) -> dict:
             effect="nothing was asked of anybody",
             do="start it: holdfast run FILE",
         ) from None
+
+
+def not_begun(why: str) -> UsageError:
+    """Asked to stop before the first element came: there is no frame yet to stop after."""
+    return UsageError(
+        "HF-U042",
+        "NotBegun",
+        "the run has not begun yet.",
+        why=why,
+        effect="it goes on waiting; nothing was made",
+        do=f"end it where it runs with Ctrl-C, or: kill -INT {os.getpid()}",
+    )
 
 
 def _read_line(connection: socket.socket) -> bytes:

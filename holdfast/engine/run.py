@@ -25,7 +25,7 @@ from holdfast.engine import deployment as deployed
 from holdfast.engine.alerts import Alerts
 from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
 from holdfast.engine.config import Change, Config
-from holdfast.engine.control import ControlServer
+from holdfast.engine.control import ControlServer, not_begun
 from holdfast.engine.crew import Crew
 from holdfast.engine.failure import explain_start
 from holdfast.engine.folder import StateFolder
@@ -188,8 +188,7 @@ class Run:
         self.folder.deploy(new)
         self._units.start(self._spark)
         self._first_frame = min((u.processed for u in self._board.units.values()), default=0)
-        self._control = ControlServer(self.folder.socket_note, self._answer)
-        self._control.start()
+        self._listen()
         self._board.held_for_space = self._disk.held()
         for thread in (*self._intakes, *self._outlets):
             thread.start()
@@ -550,7 +549,13 @@ class Run:
         """The units it is cut into, each with the reason."""
         return [query.unit for query in self._units]
 
+    def _listen(self) -> None:
+        if self._control is None:
+            self._control = ControlServer(self.folder.socket_note, self._answer)
+            self._control.start()
+
     def _note(self, sentence: str) -> None:
+        self._listen()  # it may take until somebody speaks: `status` has to answer meanwhile
         self.notes.append(sentence)
         self._tell()
 
@@ -572,6 +577,8 @@ class Run:
                     **request["values"],
                 )
                 return {"frame": change.frame, "n": change.n}
+            case "stop" if self._state == "activating":
+                raise not_begun(self.notes[-1])
             case "stop":
                 self._ask_to_stop()
                 return {"stopping": True}

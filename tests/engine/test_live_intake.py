@@ -11,9 +11,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import holdfast as hf
+from holdfast.cli.render import status_lines
 from holdfast.engine.board import Board, Hold, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.control import call
 from holdfast.engine.intake import Intake, first_time_us
 from holdfast.engine.promises import PromiseWatch
+from holdfast.engine.run import Run
 from holdfast.engine.status import snapshot, why_degraded
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import UsageError
@@ -188,3 +191,19 @@ def test_a_source_by_arrival_cannot_hold_its_frames():
     process = hf.StreamProcess("ward", frame="1 second", time=hf.ARRIVAL)
     with pytest.raises(UsageError, match="HF-C032"):
         process.source("ecg", hf.read.lines("tcp://127.0.0.1:9000"), schema=SCHEMA, boundary="hold")
+
+
+def test_a_run_that_waits_for_its_first_element_answers_and_says_so(tmp_path):
+    """A ward that is started before its sensors would look dead from another shell."""
+    process, go = ward()
+    run = Run(process.graph(), tmp_path / "state")
+    run.folder.acquire("ward")
+    try:
+        run._note("waits for the first element of ecg, acc")
+        answer = call(run.folder.root, {"do": "status"})
+        assert (answer["state"], answer["notes"][-1]) == ("activating", "waits for the first element of ecg, acc")
+        assert "waits for the first element" in "\n".join(status_lines(answer))
+        assert call(run.folder.root, {"do": "stop"})["code"] == "HF-U042"
+    finally:
+        go.set()
+        run.release()
