@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import wfdb
 from scipy.signal import resample_poly
 
 from holdfast.apps.telemonitoring import cleaning, qrs, records, scoring
@@ -149,6 +150,19 @@ def test_each_detection_counts_for_one_beat():
     score = records.score(record, np.array([95, 104, 215, 600]) * 10_000)
 
     assert (score.found, score.missed, score.extra) == (1, 2, 2)
+
+
+@pytest.mark.parametrize("names, units, expected", [
+    (["RESP", "ABP", "V2"], ["mV", "mmHg", "mV"], "V2"),
+    (["II", "V5"], ["mV", "mV"], "II"),
+    (["a", "b"], ["NU", "NU"], "a"),
+])  # fmt: skip
+def test_without_a_name_the_first_ecg_is_taken(tmp_path, names, units, expected):
+    samples = np.column_stack([np.sin(np.arange(500) / (5 + at)) for at in range(len(names))])
+    wfdb.wrsamp("bed", fs=250, units=units, sig_name=names, p_signal=samples, fmt=["16"] * len(names), write_dir=str(tmp_path))
+    wfdb.wrann("bed", "atr", np.array([100]), symbol=["N"], write_dir=str(tmp_path))
+
+    assert records.read(tmp_path / "bed.hea").lead == expected
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def telemonitoring(
     score_qrs: Annotated[
         str | None, typer.Option("--score-qrs", metavar="RECORD", help="annotated WFDB record: its path without suffix")
     ] = None,
-    lead: Annotated[str | None, typer.Option(metavar="NAME", help="lead, by name or number (default: the first)")] = None,
+    lead: Annotated[str | None, typer.Option(metavar="NAME", help="lead, by name or number (default: the first ECG)")] = None,
     annotator: Annotated[str, typer.Option(metavar="SUFFIX", help="suffix of the annotation file")] = "atr",
     frame: Annotated[str, typer.Option(help="length of a frame: 1s, 10s, ...")] = "10s",
     restart_at: Annotated[

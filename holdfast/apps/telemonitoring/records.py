@@ -8,9 +8,11 @@ marks that WFDB calls beats; a stretch annotated as ventricular flutter or fibri
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,10 +64,10 @@ def read(path: str | Path, lead: str | None = None, annotator: str = "atr") -> R
     """One lead of a record (its path without suffix) with its annotated beats."""
     import wfdb
 
-    name = str(path).removesuffix(".hea")
+    name = re.sub(r"\.(hea|dat|atr)$", "", str(path))
     try:
         header = wfdb.rdheader(name)
-        number = _lead_number(header.sig_name, lead, name)
+        number = _lead_number(header, lead, name)
         record = wfdb.rdrecord(name, channels=[number])
     except (OSError, ValueError) as error:
         raise UsageError(
@@ -139,9 +141,13 @@ def _pairs(reference: np.ndarray, found: np.ndarray, within: float) -> int:
     return pairs
 
 
-def _lead_number(names: list[str], lead: str | None, record: str) -> int:
+def _lead_number(header: Any, lead: str | None, record: str) -> int:
+    names = header.sig_name
     if lead is None:
-        return 0
+        # The first that can be an ECG: beds record breathing and brain too, in the same unit.
+        voltages = [unit.lower() in ("mv", "uv", "v") for unit in header.units]
+        others = [name.upper().startswith(("RESP", "EEG", "EOG", "EMG")) for name in names]
+        return next((i for i in range(len(names)) if voltages[i] and not others[i]), 0)
     if lead in names:
         return names.index(lead)
     if lead.isdigit() and int(lead) < len(names):
