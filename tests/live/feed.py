@@ -1,12 +1,14 @@
-"""A source that cannot be read again: numbered elements at their own pace, told where to go on.
+"""A source that cannot be read again: numbered elements, told where to go on.
 
-Frames by element time. The sink's table must hold every number once.
+It gives as many as the file `allowed` says, so that no machine is quick enough to see
+the end before a test lets it. Frames by element time. The sink's table must hold every number once.
 """
 
 from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pandas as pd
 
@@ -21,7 +23,8 @@ feed = hf.StreamProcess("feed", frame="1 second", time="ts")
 @feed.source("pulses", schema="ts timestamp, number bigint")
 def pulses(logged):
     for number in range(logged, ELEMENTS):
-        time.sleep(0.005)  # a sensor: 200 a second, whether anybody listens or not
+        while number >= int(Path("allowed").read_text()):
+            time.sleep(0.005)
         yield {"ts": START + timedelta(seconds=number / PER_FRAME), "number": number}
 
 
