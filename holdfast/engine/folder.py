@@ -24,9 +24,10 @@ import shutil
 import threading
 from pathlib import Path
 
+from holdfast.engine.board import Sealed
 from holdfast.errors import StateRefused
 
-__all__ = ["StateFolder"]
+__all__ = ["StateFolder", "delete_frame"]
 
 
 class StateFolder:
@@ -135,3 +136,9 @@ def _write_whole(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(whole, path)
+
+
+def delete_frame(stream: str, sealed: Sealed) -> None:
+    """Of a frame that nobody needs again; one that only refers to other files has none."""
+    if sealed.file:
+        Path(sealed.file).unlink(missing_ok=True)

@@ -28,7 +28,7 @@ from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer, not_begun
 from holdfast.engine.crew import Crew
 from holdfast.engine.failure import explain_start
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.folder import StateFolder, delete_frame
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
 from holdfast.engine.observing import Observers
@@ -174,7 +174,7 @@ class Run:
         self._config.plan(planned, who=_user(), at=_now())
         self._board.closing_frames = closing_frames(self.graph, units)
         self._board.until = self._until
-        self._board.on_forget(_delete_file)
+        self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
@@ -594,8 +594,3 @@ def _user() -> str:
     with contextlib.suppress(OSError):
         return getpass.getuser()
     return ""
-
-
-def _delete_file(stream: str, sealed: Sealed) -> None:
-    if sealed.file:
-        Path(sealed.file).unlink(missing_ok=True)
