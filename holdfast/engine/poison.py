@@ -30,28 +30,36 @@ def search(
     count: int,
     raises: Callable[[frozenset[int]], bool],
     group: Callable[[int], Iterable[int]] = lambda item: (item,),
+    blame: Callable[[frozenset[int], frozenset[int]], None] = lambda items, left_out: None,
 ) -> frozenset[int] | None:
     """The items without which the frame passes; None if no choice of items explains the error.
 
     `raises(left_out)` tries the frame without those. `group(item)` names the items that
-    share its key.
+    share its key. `blame(items, left_out)` is told which try convicted which items.
     """
     out: frozenset[int] = frozenset()
     for _ in range(CULPRITS_MAX):
         if not raises(out):
             return out
         left = [item for item in range(count) if item not in out]
-        culprit = _culprit(left, out, raises)
-        if culprit is None:
+        found = _culprit(left, out, raises)
+        if found is None:
             return None
+        culprit, left_out = found
         alike = frozenset(group(culprit)) - out
         rest = frozenset(range(count)) - alike | {culprit}
         is_key = len(alike) > 1 and raises(rest | out)
-        out |= alike if is_key else {culprit}
+        guilty_items = alike if is_key else frozenset({culprit})
+        blame(guilty_items, left_out)
+        out |= guilty_items
     return out if not raises(out) else None
 
 
-def _culprit(left: Sequence[int], out: frozenset[int], raises: Callable[[frozenset[int]], bool]) -> int | None:
+def _culprit(
+    left: Sequence[int], out: frozenset[int], raises: Callable[[frozenset[int]], bool]
+) -> tuple[int, frozenset[int]] | None:
+    """The last item of the shortest beginning that raises, and what was left out of that."""
+
     def raises_with(first: int) -> bool:
         return raises(out | frozenset(left[first:]))
 
@@ -64,7 +72,7 @@ def _culprit(left: Sequence[int], out: frozenset[int], raises: Callable[[frozens
             fails = middle
         else:
             passes = middle
-    return left[fails - 1]
+    return left[fails - 1], out | frozenset(left[fails:])
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.failure import explain
 from holdfast.engine.keyed import NotesFolder, notes_dir
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
-from holdfast.engine.poison import Ports, search
+from holdfast.engine.poison import Ports, guilty, search
 from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
@@ -290,9 +290,10 @@ class UnitQuery:
     # ---- poison ----
 
     def leave_poison_out(self, n: int, operator: Operator, error: HoldfastError) -> bool:
-        """Find the rows of frame n on which the operator raises, write them down; False if none explain it.
+        """Find the rows of frame n on which operators raise, write them down; False if none explain it.
 
-        The frame is tried without this and that, beside the query, which is dead. Nothing of a
+        What becomes of a row is for the operator to say that raises on it: False too if one of them says
+        "stop", or cannot be told. The frame is tried without this and that, beside the query, which is dead. Nothing of a
         try is sealed or becomes state.
         """
         permit = self._permits.get(n)
@@ -307,6 +308,9 @@ class UnitQuery:
         for name in self._stateful:
             notes_dir(self._folder, name, self._epoch, probe=True).mkdir(parents=True, exist_ok=True)
 
+        raised_by: dict[frozenset[int], Operator | None] = {}
+        culprits_of: dict[str, set[int]] = {}
+
         def raises(left_out: frozenset[int]) -> bool:
             without = items.ranges(left_out)
             for key, port in ports.items():
@@ -317,24 +321,32 @@ class UnitQuery:
             except Exception as raised:
                 found = explain(self._graph, self.unit.name, None, raised, n - 1)
                 if isinstance(found, OperatorError):
+                    raised_by[left_out] = guilty(self._graph, self.unit, found)
                     return True
                 raise
             return False
 
-        culprits = search(items.count, raises, _alike(tables, operator))
-        if not culprits:
+        def blame(convicted: frozenset[int], left_out: frozenset[int]) -> None:
+            by = raised_by[left_out]
+            culprits_of.setdefault(by.name if by is not None else "", set()).update(convicted)
+
+        if not search(items.count, raises, _alike(tables, operator), blame):
             return False
-        ranges = items.ranges(culprits)
-        rows = {key: _rows_at(tables[key], ranges[key]) for key in ranges}
-        merged = {key: ranges.get(key, []) + before.get(key, []) for key in {*ranges, *before}}
-        record = {
-            "operator": operator.name,
-            "on_error": operator.on_error,
-            "rows": len(culprits),
-            "error": error.what,
-            "at": time.time(),
-        }
-        self._exclusions.decide(n, merged, rows if operator.on_error == "quarantine" else {}, record)
+        if any(not name or self._graph.operator(name).on_error == "stop" for name in culprits_of):
+            return False
+        for name, culprits in culprits_of.items():
+            on_error = self._graph.operator(name).on_error
+            ranges, known = items.ranges(culprits), self._exclusions.at(n)
+            rows = {key: _rows_at(tables[key], ranges[key]) for key in ranges}
+            merged = {key: ranges.get(key, []) + known.get(key, []) for key in {*ranges, *known}}
+            record = {
+                "operator": name,
+                "on_error": on_error,
+                "rows": len(culprits),
+                "error": error.what,
+                "at": time.time(),
+            }
+            self._exclusions.decide(n, merged, rows if on_error == "quarantine" else {}, record)
         return True
 
     def _table(self, key: str, port: dict) -> pa.Table:

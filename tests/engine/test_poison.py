@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import holdfast as hf
+from holdfast.engine.board import Permit, Sealed, UnitInputState
+from holdfast.engine.config import Config
 from holdfast.engine.poison import Ports, search
+from holdfast.engine.run import Run
+from holdfast.errors import OperatorError
+from holdfast.frames.files import frame_name, seal_frame
+from holdfast.frames.identity import Kind
+from holdfast.graph.schemas import Schema
+from holdfast.graph.units import cut
 
 
 class Frame:
@@ -44,6 +57,22 @@ def test_what_is_left_passes_when_items_raise_only_together(data):
     assert len(out) <= len(pairs)
 
 
+@given(st.data())
+def test_each_item_is_convicted_by_a_try_in_which_it_raises(data):
+    """Two operators may raise on one frame: what becomes of a row is for the one to say that raises on it."""
+    count = data.draw(st.integers(1, 80))
+    bad = data.draw(st.sets(st.integers(0, count - 1), max_size=6))
+    frame, convicted = Frame(count, bad), []
+
+    def blame(items, left_out):
+        there = set(range(count)) - left_out
+        assert items & there & bad == there & bad
+        convicted.extend(items)
+
+    assert search(count, frame.raises, blame=blame) == bad
+    assert sorted(convicted) == sorted(bad)
+
+
 def test_a_frame_that_raises_without_rows_blames_none():
     assert search(10, lambda left_out: True) is None
 
@@ -72,3 +101,70 @@ def test_items_become_ranges_of_their_port():
     ports = Ports((("probes", 5), ("last@1", 0), ("motion", 4)))
     assert ports.count == 9
     assert ports.ranges([0, 3, 4, 5, 8]) == {"probes": [[0, 1], [3, 5]], "motion": [[0, 1], [3, 4]]}
+
+
+class Tries:
+    """Stands for Spark: a try of the frame raises as the first operator does on the first row it cannot bear."""
+
+    def __init__(self, values, bears):
+        self.sparkContext, self.values, self.bears = self, values, bears
+
+    def setLocalProperty(self, _, text):
+        [frame] = json.loads(text)["frames"]
+        out = {row for first, end in frame["ports"]["probes"].get("without", []) for row in range(first, end)}
+        self.there = [value for row, value in enumerate(self.values) if row not in out]
+
+    def collect(self):
+        for operator, bad in self.bears.items():
+            if set(self.there) & bad:
+                raise OperatorError(
+                    "HF-O001", "OperatorRaised", "it raised.", where=f"operator {operator!r}, frame 1", effect="none"
+                )
+
+
+@pytest.fixture
+def poisoned(tmp_path):
+    """A unit of two operators, each of which raises on a row of frame 1; what it decides about them."""
+
+    def decided(**on_error):
+        p = hf.StreamProcess("kiln", frame="1 second", time=hf.ARRIVAL)
+        p.source("probes", hf.read.files("probes.parquet"), schema="x bigint")
+
+        @p.operator(over="frame", on_error=on_error["first"])
+        def first(probes):
+            return probes
+
+        @p.operator(over="frame", on_error=on_error["second"])
+        def second(first):
+            return first
+
+        p.sink("second", hf.write.console())
+        graph, schema = p.graph(), Schema.of("x bigint")
+        run = Run(graph, tmp_path)
+        run._config, run._begin = Config(tmp_path / "config", ()), {"second": 0}
+        [unit] = cut(graph)
+        run._add_unit(unit, [unit], {"probes": schema}, 1, set(), {})
+        values = list(range(10))
+        seal_frame(
+            tmp_path, pa.table({"x": values}), schema, None, stream="probes", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1
+        )
+        query = run._units["second"]
+        query._spark = tries = Tries(values, {"first": {3}, "second": {7}})
+        query._plan = lambda *_, **__: tries
+        file = str(tmp_path / frame_name(1, Kind.STABLE))
+        query._permits[1] = Permit(1, 1, 0, ((UnitInputState("probes"), Sealed(1, 1, 10, 80, "", 1, file=file)),))
+        error = OperatorError("HF-O001", "OperatorRaised", "it raised.", effect="none")
+        found = query.leave_poison_out(1, graph.operator("first"), error)
+        kept = [pq.read_table(path)["x"].to_pylist() for path in sorted(tmp_path.glob("units/*/quarantine/*.parquet"))]
+        return found, query.rows_left_out("drop"), query.rows_left_out("quarantine"), kept
+
+    return decided
+
+
+def test_what_becomes_of_a_row_says_the_operator_that_raises_on_it(poisoned):
+    """The first says drop, the second quarantine: a row that was to be kept was dropped with the first one's."""
+    assert poisoned(first="drop", second="quarantine") == (True, {"first": 1}, {"second": 1}, [[7]])
+
+
+def test_an_operator_that_says_stop_loses_no_row_to_one_that_says_drop(poisoned):
+    assert poisoned(first="drop", second="stop") == (False, {}, {}, [])
