@@ -13,8 +13,10 @@ culprit; the whole key goes then (`group`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import CellType, CodeType
 
 from holdfast.errors import HoldfastError
 from holdfast.graph.model import Graph, Operator
@@ -24,6 +26,9 @@ __all__ = ["Ports", "guilty", "search"]
 
 # A frame with more culprits than this is not a frame with poison in it.
 CULPRITS_MAX = 64
+# Operators made of expressions or functions of the user's, which may raise without a word of whose they are.
+EXPRESSIONS = frozenset({"frame", "filter", "map", "split"})
+_PLACE = re.compile(r"(.+):(\d+) in ")
 
 
 def search(
@@ -102,16 +107,38 @@ class Ports:
 
 
 def guilty(graph: Graph, unit: Unit, error: HoldfastError) -> Operator | None:
-    """The operator whose own code raised; else the only one of the unit that says what to do about it."""
+    """The operator whose own code raised; None if that cannot be told.
+
+    An SQL expression, or a function of another file, leaves no line of an operator's own. Then it is the only
+    one of the unit that says what to do about it, unless another one's expressions may have raised as well:
+    its rows must not be left out because a neighbour's may be.
+    """
     operators = [graph.operator(name) for name in unit.operators]
+    places = {(place[1], int(place[2])) for line in error.finding.why.splitlines() if (place := _PLACE.match(line))}
     for operator in operators:
         if f"operator {operator.name!r}" in error.finding.where:
             return operator
-        code = getattr(operator.function, "__code__", None)
-        if code is not None and any(
-            line.startswith(f"{code.co_filename}:") and line.endswith(f" in {code.co_name}")
-            for line in error.finding.why.splitlines()
-        ):
-            return operator
+    if own := [operator for operator in operators if places & _lines(operator.function)]:
+        return own[0] if len({operator.on_error for operator in own}) == 1 else None  # two may share a function
     declared = [operator for operator in operators if operator.on_error != "stop"]
-    return declared[0] if len(declared) == 1 else None
+    silent = [operator for operator in operators if operator.on_error == "stop" and operator.kind in EXPRESSIONS]
+    return declared[0] if len(declared) == 1 and not silent else None
+
+
+def _lines(function: object) -> set[tuple[str, int]]:
+    """Where the code of a function stands: its own, that of functions inside it, and those it names."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return set()
+    known = getattr(function, "__globals__", {})
+    held = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    named = [*held, *(known[name] for name in code.co_names if name in known)]
+    # A user-defined function of Spark's is wrapped; what it wraps is `func`.
+    codes = [code, *(getattr(getattr(each, "func", each), "__code__", None) for each in named if callable(each))]
+    found: set[tuple[str, int]] = set()
+    while codes:
+        each = codes.pop()
+        if isinstance(each, CodeType):
+            found |= {(each.co_filename, line) for _, _, line in each.co_lines() if line is not None}
+            codes += each.co_consts
+    return found

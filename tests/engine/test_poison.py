@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import traceback
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.engine.board import Permit, Sealed, UnitInputState
 from holdfast.engine.config import Config
-from holdfast.engine.poison import Ports, search
+from holdfast.engine.poison import Ports, guilty, search
 from holdfast.engine.run import Run
 from holdfast.errors import OperatorError
 from holdfast.frames.files import frame_name, seal_frame
@@ -168,3 +169,58 @@ def test_what_becomes_of_a_row_says_the_operator_that_raises_on_it(poisoned):
 
 def test_an_operator_that_says_stop_loses_no_row_to_one_that_says_drop(poisoned):
     assert poisoned(first="drop", second="stop") == (False, {}, {}, [])
+
+
+def of_module(x):
+    raise ValueError(x)
+
+
+def of_both(x):
+    raise ValueError(x)
+
+
+def places(error):
+    """A traceback as `explain` shows it."""
+    return "\n".join(f"{each.filename}:{each.lineno} in {each.name}" for each in traceback.extract_tb(error.__traceback__))
+
+
+@pytest.fixture
+def unit():
+    p = hf.StreamProcess("kiln", frame="1 second", time=hf.ARRIVAL)
+    p.source("probes", hf.read.files("probes.parquet"), schema="x bigint")
+    functions = {}
+
+    @p.operator(over="frame", on_error="drop")
+    def first(probes):
+        functions["first"] = lambda x: 1 // x
+        functions["shared"] = of_both
+        return probes
+
+    @p.operator(over="frame")
+    def second(first):
+        functions["second"] = lambda x: 1 // x
+        functions["named"], functions["shared"] = of_module, of_both
+        return first
+
+    p.sink("second", hf.write.console())
+    graph = p.graph()
+    for operator in graph.operators:
+        operator.function(None)
+    [unit] = cut(graph)
+    return graph, unit, functions
+
+
+@pytest.mark.parametrize(("function", "whose"), [("first", "first"), ("second", "second"), ("named", "second"), ("shared", None)])
+def test_a_function_inside_an_operator_tells_whose_it_is(unit, function, whose):
+    graph, cut_unit, functions = unit
+    with pytest.raises(Exception) as caught:
+        functions[function](0)
+    error = OperatorError("HF-O001", "OperatorRaised", "it raised.", why=places(caught.value), effect="none")
+    assert getattr(guilty(graph, cut_unit, error), "name", None) == whose
+
+
+def test_an_error_that_may_be_a_neighbours_is_nobodys(unit):
+    """An SQL error of an operator that says stop cost it the row, since its neighbour says drop."""
+    graph, cut_unit, _ = unit
+    error = OperatorError("HF-O001", "OperatorRaised", "it raised.", why="[DIVIDE_BY_ZERO] Division by zero.", effect="none")
+    assert guilty(graph, cut_unit, error) is None
