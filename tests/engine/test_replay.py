@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.replay import KeptReader, planned
 from holdfast.errors import StateRefused, UsageError
 from holdfast.records.kept import Kept
@@ -123,6 +124,19 @@ def test_a_source_that_cannot_be_read_again_is_replayed_from_what_is_kept(origin
 
     rows = [row for frame in frames for reference in frame.references for batch in load(reference, SCHEMA) for row in batch.to_pylist()]
     assert [row["celsius"] for row in rows] == [74.0 + i for i in range(8)]
+
+
+def test_rows_an_operator_raised_on_are_left_out_as_they_were(original):
+    """Mended since, it would take them in their old frame, and again in the one they were put back into."""
+    decided = Exclusions(original.root / "units" / "hot")
+    said = {"operator": "hot", "on_error": "quarantine", "rows": 1, "error": "ValueError", "at": 1.0}
+    decided.decide(2, {"probes": [[0, 1]]}, {}, said)
+    decided.decide(3, {"made@1": [[0, 1]]}, {}, said)  # by place in a stream that other code may make otherwise
+
+    replay = planned(kiln(), Kept(original.root), into="again", first=1, until=None)
+
+    again = Exclusions(replay.folder / "units" / "hot")
+    assert (again.at(2), again.at(3)) == ({"probes": [[0, 1]]}, {})
 
 
 def test_frames_that_are_gone_are_refused(original):
