@@ -58,6 +58,7 @@ def test_what_is_left_passes_when_items_raise_only_together(data):
     assert len(out) <= len(pairs)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_each_item_is_convicted_by_a_try_in_which_it_raises(data):
     """Two operators may raise on one frame: what becomes of a row is for the one to say that raises on it."""
