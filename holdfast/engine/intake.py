@@ -86,7 +86,7 @@ def first_time_us(intakes: Sequence[Intake], note: Callable[[str], None]) -> int
 
     Inputs that end are all asked. Of live ones it is enough that one has spoken: a
     sensor that is switched off must not keep the others from being heard. While
-    none has, `note` is told for whom everybody waits.
+    none has, `note` is told for whom everybody waits; and "" when that is over.
     """
     ended = [intake for intake in intakes if intake.source.reader.bounded]
     live = [intake for intake in intakes if not intake.source.reader.bounded]
@@ -101,6 +101,8 @@ def first_time_us(intakes: Sequence[Intake], note: Callable[[str], None]) -> int
         if sentence != said:
             said = sentence
             note(sentence)
+    if said:
+        note("")
     return min(found, default=0)
 
 

@@ -556,7 +556,7 @@ class Run:
 
     def _note(self, sentence: str) -> None:
         self._listen()  # it may take until somebody speaks: `status` has to answer meanwhile
-        self.notes.append(sentence)
+        self.notes = [each for each in self.notes if not each.startswith("waits ")] + [sentence] * bool(sentence)
         self._tell()
 
     def _tell(self) -> None:
@@ -578,7 +578,7 @@ class Run:
                 )
                 return {"frame": change.frame, "n": change.n}
             case "stop" if self._state == "activating":
-                raise not_begun(self.notes[-1])
+                raise not_begun("; ".join(self.notes[-1:]))
             case "stop":
                 self._ask_to_stop()
                 return {"stopping": True}

@@ -125,7 +125,7 @@ class MqttFeed:
         raise NotImplementedError("deliveries of a broker are whole")
 
     def remark(self) -> str:
-        if self._ready:
+        if self._ready or self._stopped.is_set():
             return ""
         return f"cut off from {self._address} since {self._away_since:%Y-%m-%dT%H:%M:%SZ}: {self._away_why}"
 

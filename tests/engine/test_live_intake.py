@@ -140,7 +140,7 @@ def test_while_nobody_speaks_it_is_said_for_whom_everybody_waits(tmp_path):
 
     with Desk(process, tmp_path, clock=False) as desk:
         assert first_time_us(desk.intakes, note) == int(element(5)["ts"].timestamp() * 1e6)
-    assert notes == ["waits for the first element of ecg"]
+    assert notes == ["waits for the first element of ecg", ""]
 
 
 def test_a_broker_that_is_away_makes_the_run_degraded(tmp_path):
@@ -204,6 +204,8 @@ def test_a_run_that_waits_for_its_first_element_answers_and_says_so(tmp_path):
         assert (answer["state"], answer["notes"][-1]) == ("activating", "waits for the first element of ecg, acc")
         assert "waits for the first element" in "\n".join(status_lines(answer))
         assert call(run.folder.root, {"do": "stop"})["code"] == "HF-U042"
+        run._note("")
+        assert call(run.folder.root, {"do": "status"})["notes"] == []
     finally:
         go.set()
         run.release()
