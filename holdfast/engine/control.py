@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from holdfast.engine.folder import StateFolder
 from holdfast.errors import HoldfastError, UsageError
 
 __all__ = ["ControlServer", "call", "not_begun"]
@@ -71,15 +72,28 @@ def call(state_dir: Path, request: dict) -> dict:
             connection.sendall(json.dumps(request, default=str).encode() + b"\n")
             return json.loads(_read_line(connection))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            "HF-U040",
-            "NotRunning",
-            "no run answers for this state folder.",
-            where=str(state_dir),
-            why=str(error),
-            effect="nothing was asked of anybody",
-            do="start it: holdfast run FILE",
-        ) from None
+        raise _no_answer(state_dir, note.exists(), error) from None
+
+
+def _no_answer(state_dir: Path, left_a_note: bool, error: Exception) -> UsageError:
+    """Who has just typed `run` in the other shell must not be told to start it: a session takes a while."""
+    if StateFolder(state_dir).in_use:
+        holder = f"process id {(state_dir / 'lock').read_text().strip()}"
+        why = f"{holder} holds it and does not answer: {error}" if left_a_note else f"{holder} is starting or ending"
+        do = "ask again in a moment"
+    elif left_a_note:
+        why, do = "the last run was killed", "holdfast run FILE: it goes on with the next frame"
+    else:
+        why, do = "it has ended, or was never started here", "start it: holdfast run FILE"
+    return UsageError(
+        "HF-U040",
+        "NotRunning",
+        "no run answers for this state folder.",
+        where=str(state_dir),
+        why=why,
+        effect="nothing was asked of anybody",
+        do=do,
+    )
 
 
 def not_begun(why: str) -> UsageError:

@@ -209,7 +209,8 @@ def fenced(epoch: int, stored: int, where: str) -> SinkError:
         where=where,
         why=f"a newer run, epoch {stored}, has taken over this sink",
         effect="this write was refused as a whole; the newer run writes the frame",
-        do="stop this run; if it is the only one, its state folder is older than the target: restore the newer one",
+        do="stop this run; if it is the only one, its state folder is older than the target, or was deleted: restore the\n"
+        "newer one, or begin anew with a target that has no frames yet (another table or folder)",
     )
 
 
