@@ -129,7 +129,7 @@ class _Typing:
         try:
             self._call(spark)
         except ProcessRefused as refused:
-            self.findings += refused.findings
+            self.findings += [each if each.where else _placed(operator, each) for each in refused.findings]
         except HoldfastError as error:
             # What the plan shows to be wrong says more than a type that follows from it.
             self.findings = self.findings or [_placed(operator, error.finding)]

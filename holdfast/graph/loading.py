@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import inspect
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -86,8 +88,10 @@ def _imported(file: Path) -> ModuleType:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except HoldfastError:
+    except ProcessRefused:
         raise
+    except HoldfastError as error:
+        raise error if error.where else _placed(error, full) from error.__cause__
     except (Exception, SystemExit) as error:
         raise _explained(error, full) from error
     finally:
@@ -132,6 +136,15 @@ def _explained(error: BaseException, file: Path) -> HoldfastError:
     )
 
 
+def _placed(error: HoldfastError, file: Path) -> HoldfastError:
+    """A declaration refused deep inside (a duration, a schema, a pace) names the user's line too."""
+    mine = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename, file)]
+    if not mine:
+        return error
+    where = f"{shown_path(mine[-1].filename)}:{mine[-1].lineno}"
+    return type(error)(error.code, error.name, error.what, where=where, why=error.why, effect=error.effect, do=error.do)
+
+
 def _is_users(filename: str, file: Path) -> bool:
     path = Path(filename)
     return (path == file or file.parent in path.parents) and not {"site-packages", "dist-packages"} & set(path.parts)
@@ -140,9 +153,29 @@ def _is_users(filename: str, file: Path) -> bool:
 def _remedy(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"install '{error.name.partition('.')[0]}' into this environment, or mend the import"
-    if isinstance(error, AttributeError) and getattr(error.obj, "__name__", "") == "holdfast":
-        return did_you_mean(str(error.name), dir(error.obj), "see help(holdfast)")
-    return "mend the line; python FILE shows the whole traceback"
+    mend = "mend the line; python FILE shows the whole traceback"
+    if isinstance(error, AttributeError):
+        where = getattr(error.obj, "__name__", "") or type(error.obj).__module__
+        if where == "holdfast":
+            return did_you_mean(str(error.name), dir(error.obj), "see help(holdfast)")
+        if where.startswith("holdfast."):
+            names = getattr(error.obj, "__all__", None) or [name for name in dir(error.obj) if not name.startswith("_")]
+            return did_you_mean(str(error.name), names, mend)
+    if isinstance(error, TypeError) and (found := _UNEXPECTED.match(str(error))):
+        return did_you_mean(found["word"], _keywords(found["function"]), mend)
+    return mend
+
+
+_UNEXPECTED = re.compile(r"(?P<function>[\w.]+)\(\) got an unexpected keyword argument '(?P<word>\w+)'")
+
+
+def _keywords(function: str) -> list[str]:
+    """What a function of ours takes, by its name in Python's message; none if it is not ours."""
+    ours = sys.modules["holdfast"]
+    owner, _, name = function.rpartition(".")
+    places = [StreamProcess] if owner == "StreamProcess" else [] if owner else [ours.read, ours.write, ours]
+    taken = next((getattr(place, name) for place in places if hasattr(place, name)), None)
+    return list(inspect.signature(taken).parameters) if callable(taken) else []
 
 
 def _needs_session(error: BaseException, frames: traceback.StackSummary) -> bool:

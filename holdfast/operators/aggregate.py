@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.graph.declared import did_you_mean
 from holdfast.graph.schemas import Column, Schema
 from holdfast.operators.builtin import ALL, KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
@@ -168,7 +169,7 @@ def _shape(
                 "ColumnMissing",
                 f"column {name!r} is not in the input of the aggregate.",
                 why=f"the input has {schema.ddl}",
-                do=f"choose among {', '.join(schema.names)}",
+                do=did_you_mean(name, schema.names),
             )
     if (options.get("window_ms") or options.get("session_ms")) and time is None:
         raise refuse(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import SourceError, UsageError
+from holdfast.graph.declared import did_you_mean
 from holdfast.sources.pace import Pace
 
 if TYPE_CHECKING:
@@ -95,7 +96,11 @@ class FileReader:
                 f"no file matches {self.pattern!r}.",
                 where=f"source {context.name!r}, looked in {context.base}",
                 effect="nothing was read",
-                do="correct the pattern; it starts at the folder of the process's file",
+                do=did_you_mean(
+                    self.pattern,
+                    _beside(context.base, self.pattern),
+                    "correct the pattern; it starts at the folder of the process's file",
+                ),
             )
         pairs = []
         for path in sorted(found, key=lambda path: Path(path).parts):
@@ -124,6 +129,15 @@ class FileReader:
             "quote": self.options.get("quote", '"'),
             "null": self.options.get("null", ""),
         }
+
+
+def _beside(base: str | os.PathLike[str], pattern: str) -> list[str]:
+    """Files a misspelt name may have meant, as they would be written in its place."""
+    folder = os.path.dirname(pattern)
+    if glob.has_magic(pattern):
+        return []
+    there = Path(base, folder)
+    return [os.path.join(folder, path.name) for path in there.iterdir() if path.is_file()] if there.is_dir() else []
 
 
 def _format_of(path: str) -> str | None:

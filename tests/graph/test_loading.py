@@ -76,6 +76,26 @@ def test_a_misspelt_name_of_ours_is_answered(tmp_path):
     assert error.do == "did you mean 'StreamProcess'?"
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("hf.read.file('x.csv')", "files"),
+        ("ward.opertor(over='frame')", "operator"),
+        ("ward.operator(ovre='frame')", "over"),
+        ("hf.read.files('x.csv', rat='fast')", "rate"),
+    ],
+)
+def test_a_misspelt_reader_method_or_option_is_answered(tmp_path, line, meant):
+    assert refused(written(tmp_path, ONE + line)).do == f"did you mean '{meant}'?"
+
+
+def test_a_refused_declaration_names_the_line_it_stands_on(tmp_path):
+    """Which of ten sources has the schema that cannot be read?"""
+    error = refused(written(tmp_path, ONE + "\nward.source('a', hf.read.files('a.csv'), schema='ts timestmp')\n"))
+    assert (error.code, error.exit_code) == ("HF-C002", 2)
+    assert error.where.endswith("ward.py:4")
+
+
 def test_our_own_refusals_pass_unchanged(tmp_path):
     error = refused(written(tmp_path, ONE + 'ward.source("x", object(), schema="a int", late="soon")\n'))
     assert (error.code, error.where) == ("HF-C003", "ward.py:3")

@@ -321,6 +321,11 @@ def test_no_file(driver):
     refused(driver, read.files("gone/*.csv"), "HF-S001", "gone/*.csv")
 
 
+def test_a_misspelt_file_is_answered_with_the_nearest(driver, tmp_path):
+    (tmp_path / "readings.csv").write_text("ts\n")
+    refused(driver, read.files("reading.csv"), "HF-S001", "did you mean 'readings.csv'?")
+
+
 def test_a_column_that_is_not_there(driver, tmp_path):
     table = every(1, 3).rename_columns(["ts", "zone", "celcius"])
     pq.write_table(table, tmp_path / "a.parquet")

@@ -44,6 +44,16 @@ def test_a_broken_process_gets_its_code_its_vertex_and_its_line(name, spark, cap
     assert capfd.readouterr().err == ""
 
 
+def test_a_built_in_over_a_misspelt_column_is_named_with_its_line(spark):
+    """`check` has no line of the user's to show but this one: which of ten aggregates was it?"""
+    p = hf.StreamProcess("hot", frame="1 second", time="ts")
+    p.source("probes", hf.read.files("probes.parquet"), schema=SCHEMA)
+    p.aggregate("seen", of="probes", by="zoen", emits={"n": "count(*)"})
+    (finding,) = [each for each in infer(p.graph(), spark)[1] if not each.warning]
+    assert (finding.code, finding.do) == ("HF-O025", "did you mean 'zone'?")
+    assert Path(__file__).name in finding.where and "operator 'seen'" in finding.where
+
+
 def test_a_column_made_at_import_is_named_with_its_line():
     """In a process without a session: with one, nothing is wrong."""
     path = BROKEN / "session_needed_at_import.py"
