@@ -233,7 +233,7 @@ class Intake(threading.Thread):
         self._open.trim(acked - 1 - self._frames_kept)
 
     def _quarantine(self, frame: SourceFrame) -> None:
-        """Late rows kept apart, one Parquet file per frame they came too late for. A replay writes the same."""
+        """Late rows kept apart, one Parquet file per frame that was open when they came. A replay writes the same."""
         if not frame.quarantined:
             return
         import pyarrow as pa

@@ -1,6 +1,6 @@
 """What was set aside: late rows, records that could not be read, rows an operator raised on.
 
-    sources/NAME/quarantine/00000012.parquet      late rows, by the frame they came too late for
+    sources/NAME/quarantine/00000012.parquet      late rows, by the frame that was open when they came
     sources/NAME/quarantine/bad-000000000007.jsonl  records as they came: {"at", "frame", "reason", "raw"}
     units/NAME/quarantine/00000041-PORT.parquet   rows an operator raised on; 00000041.json says why
     units/NAME/quarantine/00000041-PORT.2.parquet   and those it raised on once the first were left out
@@ -60,11 +60,11 @@ def _of_sources(kept: Kept) -> Iterator[SetAside]:
         if found := _LATE.fullmatch(path.name):
             n = int(found[1])
             at = _put_back_at(kept, source, f"late-{path.name}")
-            yield SetAside(item, "late", source, n, _parquet_rows(path), f"came too late for frame {n}", source, at)
+            yield SetAside(item, "late", source, n, _parquet_rows(path), f"came late, while frame {n} was open", source, at)
         elif path.name.startswith("bad-") and path.suffix == ".jsonl":
             records = _bad_records(path)
             reasons = sorted({str(each.get("reason", "")) for each in records})
-            more = f" and {len(reasons) - 1} more reasons" if len(reasons) > 1 else ""
+            more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             why = "cannot be read as declared" if kept.hides_values else f"{reasons[0] if reasons else ''}{more}"
             yield SetAside(item, "bad", source, None, len(records), why, source)
 

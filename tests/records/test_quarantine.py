@@ -45,7 +45,7 @@ def test_everything_set_aside_is_listed_with_its_reason(kept):
 
     assert found == [("late", "probes", 2, 2, "probes"), ("bad", "probes", None, 1, "probes"), ("raised", "hot", 3, 1, "probes")]
     assert [each.why for each in set_aside(kept)] == [
-        "came too late for frame 2", "no number: '9x'", "operator hot raised: ValueError: 78.0 is odd",
+        "came late, while frame 2 was open", "no number: '9x'", "operator hot raised: ValueError: 78.0 is odd",
     ]  # fmt: skip
 
 
