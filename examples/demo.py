@@ -72,7 +72,8 @@ def watch_the_ward(folder: Path) -> list[dict]:
             time.sleep(0.1)
         for patient, note, values in CHANGES:
             change = run.set(key=patient, note=note, **values)
-            console.print(f"    run.set({values}, key={patient!r}, note={note!r})   from frame {change.frame} on")
+            console.print(f"    run.set({values}, key={patient!r}, note={note!r})   from frame {change.frame} on",
+                          soft_wrap=True)
         run.wait()
     return change_log(folder / "state" / "ward_4")
 
@@ -126,4 +127,7 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo"))
+    try:
+        main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/demo"))
+    except KeyboardInterrupt:
+        sys.exit("stopped; make demo begins anew in a fresh folder")

@@ -117,7 +117,8 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     for source in status.get("sources", ()):
         late = f"   late {source['late']:,}" if source["late"] else ""
         late += f"   bad {source['bad']:,}" if source.get("bad") else ""
-        waits = f"   {counted(source['waiting'], 'frame')} wait ({_megabytes(source)})" if source["waiting"] > 0 else ""
+        verb = "waits" if source["waiting"] == 1 else "wait"
+        waits = f"   {counted(source['waiting'], 'frame')} {verb} ({_megabytes(source)})" if source["waiting"] > 0 else ""
         end = "   ended" if source["ended"] else f"   {source['why']}" if source.get("why") else ""
         lines.append(f"  source {source['name']:<14} {source['sealed']:>8,} sealed   {counted(source['rows'], 'row')}{late}{waits}{end}")
     for unit in status.get("units", ()):

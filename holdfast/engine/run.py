@@ -505,9 +505,7 @@ class Run:
             begun = [unit.permitted for unit in self._board.units.values()] + [unit.decided for unit in self._units]
             frame = max(begun, default=0) + 1
             for name, value in values.items():
-                change = self._config.set(
-                    name, value, frame=frame, key=key, note=note, who=who or _user(), at=at
-                )
+                change = self._config.set(name, value, frame=frame, key=key, note=note, who=who or _user(), at=at)
         return change
 
     def status(self) -> Status:
