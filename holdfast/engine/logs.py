@@ -138,8 +138,9 @@ class StatusLog:
             if now == "":
                 log.info("runs again at frame %s", f"{unit['processed'] + 1:,}")
             else:
-                level = logging.ERROR if now in ("GIVEN_UP", "DEAD") else logging.WARNING
-                log.log(level, "%s at frame %s: %s", now, f"{unit['processed'] + 1:,}", unit["why"])
+                level = logging.ERROR if now in ("GIVEN_UP", "DEAD") else logging.WARNING if unit["why"] else logging.INFO
+                why = unit["why"] or "a parameter changed"
+                log.log(level, "%s at frame %s: %s", now, f"{unit['processed'] + 1:,}", why)
 
     def _promises(self, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         known = {(each["sink"], each["promise"]): each["state"] for each in before.get("promises", ())}

@@ -100,10 +100,12 @@ class Journal:
             os.write(self._file, b"\n")  # ends a torn line, which then reads as no entry
         self._entries_in_segment = 0
         if self._keep is not None:
-            segments = self._segments()
-            spare = len(segments) - 1 - max(1, -(-self._keep // _SEGMENT_ENTRIES))
-            for old in segments[: max(0, spare)]:
-                old.unlink(missing_ok=True)
+            newer = 0  # counted: every restart begins a segment, and some hold a single entry
+            for old in reversed([segment for segment in self._segments() if segment != path]):
+                if newer >= self._keep:
+                    old.unlink(missing_ok=True)
+                else:
+                    newer += sum(1 for _ in _lines(old))
 
 
 def _lines(segment: Path) -> Iterator[dict]:

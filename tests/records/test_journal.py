@@ -70,6 +70,16 @@ def test_size_does_not_grow_with_the_number_of_entries(tmp_path):
     assert len(kept) >= 512
 
 
+def test_restarts_do_not_make_it_forget_sooner(tmp_path):
+    """Each begins a segment of its own; three of them, and what was done before the first was gone."""
+    for n in range(1, 11):
+        journal = Journal(tmp_path, "commits", keep=512)
+        journal.append({"n": n})
+        journal.close()
+
+    assert [entry["n"] for entry in journal.entries()] == list(range(1, 11))
+
+
 def test_tail_reaches_over_segments(tmp_path):
     journal = Journal(tmp_path, "commits")
     for n in range(1, 515):
