@@ -9,6 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
+from holdfast.faults.keeping import output_of
+from holdfast.levels.measuring import measure
 from tests.live.runs import ROOT, environ
 
 PLAN = """
@@ -53,20 +57,15 @@ def test_two_faults_at_their_frames_break_no_promise_and_touch_nothing_of_the_us
     assert "<svg" in (tmp_path / said["report"]).read_text()
     assert not (tmp_path / "kiln.duckdb").exists()
     assert not (tmp_path / ".holdfast" / "kiln" / "deployment.json").exists()
-    assert_fits(tmp_path)
+    assert_sees(tmp_path)
     assert not left_behind(tmp_path)
 
 
-def assert_fits(folder: Path) -> None:
-    """The comparison sees what it is to see: take a row out of the faulty run's frame and it is lost."""
-    import pyarrow as pa
-
-    from holdfast.faults.keeping import output_of
-    from holdfast.levels.measuring import measure
-
+def assert_sees(folder: Path) -> None:
+    """A comparison that finds nothing could be blind: with a row taken out of one frame it finds that row."""
     ideal, faulty = (folder / "kept" / name / "sinks" / "damped" for name in ("ideal", "faulty"))
     frame = sorted(faulty.glob("*.frame"))[4]
-    with pa.memory_map(str(frame)) as file:
+    with pa.OSFile(str(frame)) as file:
         table = pa.ipc.open_file(file).read_all()
     assert table.num_rows > 1
     short = table.slice(1).replace_schema_metadata({b"checksum": b"another", b"rows": str(table.num_rows - 1).encode()})
