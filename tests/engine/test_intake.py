@@ -17,6 +17,7 @@ from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
+from holdfast.sources.pace import Pace, PacedSince
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "ts timestamp, number bigint"
@@ -26,7 +27,7 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def taken_in(process, folder, *, committed: int = 0, on_seal=lambda board, n: None) -> Board:
+def taken_in(process, folder, *, committed: int = 0, rate: object = None, on_seal=lambda board, n: None) -> Board:
     """Run the one source of a process to its end; its only consumer stands at `committed`."""
     graph = process.graph()
     board = Board(closing_frames=1)
@@ -35,7 +36,7 @@ def taken_in(process, folder, *, committed: int = 0, on_seal=lambda board, n: No
     board.clock = clock
     intake = Intake(
         graph.sources[0], graph, board=board, directory=folder, from_n=committed + 1, clock=clock, epoch=1,
-        rate=None, committed=committed, delays=DelayWatch(graph), promises=PromiseWatch(graph),
+        rate=rate, committed=committed, delays=DelayWatch(graph), promises=PromiseWatch(graph),
     )  # fmt: skip
     intake.set_clock(clock)
     seal = board.seal
@@ -111,3 +112,22 @@ def test_the_same_files_end_where_they_ended(tmp_path):
 
     assert board.error is None
     assert board.last_data_frame == 2
+
+
+@pytest.mark.parametrize(
+    ("rate", "counted"),
+    [("as recorded", [1, 2, 3]), (PacedSince("as recorded", lambda: 0.0), [4, 5, 6]), (PacedSince("as recorded", lambda: 0.0, 3), [2, 3, 4])],
+)
+def test_a_run_that_was_away_goes_on_where_it_stopped_or_has_to_catch_up(tmp_path, monkeypatch, rate, counted):
+    """A recording waits for its run; a live source does not, and a delay is to count what it sent meanwhile."""
+    table = pa.table({"ts": pa.array([at(n + 0.5) for n in range(6)], pa.timestamp("us", "UTC")), "n": pa.array(range(6), pa.int64())})
+    pq.write_table(table, tmp_path / "pulses.parquet")
+    process = hf.StreamProcess("feed", frame="1 second", time="ts")
+    process.source("pulses", hf.read.files(str(tmp_path / "pulses.parquet")), schema="ts timestamp, n bigint")
+    asked = []
+    monkeypatch.setattr(Pace, "due_s", lambda self, frames, frame_us, rows: asked.append(frames) or 0.0)
+    (tmp_path / "source").mkdir()
+
+    taken_in(process, tmp_path / "source", committed=3, rate=rate)
+
+    assert asked == counted

@@ -78,6 +78,18 @@ def test_the_moment_frame_1_began_stays_when_the_run_is_started_again(tmp_path):
     assert began_us(tmp_path) == began_us(tmp_path)
 
 
+def test_a_frame_is_due_by_the_pace_and_closing_frames_with_the_last_of_the_input(tmp_path):
+    bench = Bench(process(tmp_path, promise=[within("5 seconds")]).graph(), "kiln.py", tmp_path, rate="2x")
+    FrameFolder(sink_folder(tmp_path, "probes"), True).open(None).write([frame(n, 7) for n in range(1, 6)])
+    source = tmp_path / "state" / "sources" / "probes"
+    source.mkdir(parents=True)
+    (source / "end.json").write_text(json.dumps({"last": 3, "extent": 3}))
+    began = began_us(tmp_path)
+    found = bench._output(tmp_path, "probes")
+
+    assert [each.due_us - began for each in found.arrivals] == [500_000, 1_000_000, 1_500_000, 1_500_000, 1_500_000]
+
+
 def test_the_last_commit_entry_is_forgotten_and_no_other(tmp_path):
     journal = Journal(tmp_path, "commits")
     for n in (1, 2, 3):
