@@ -123,7 +123,7 @@ def _explained(error: BaseException, file: Path) -> HoldfastError:
         lines.append(f"{shown_path(error.filename)}:{error.lineno}  {(error.text or '').strip()}")
     where = "\n".join(lines) or shown_path(str(file))
     if _needs_session(error, frames):
-        return ProcessRefused([_session_needed(where)])
+        return ProcessRefused([_session_needed(where, any("_parse_datatype" in frame.name for frame in frames))])
     message = str(error).strip()
     return UsageError(
         "HF-C019",
@@ -188,13 +188,20 @@ def _needs_session(error: BaseException, frames: traceback.StackSummary) -> bool
     )
 
 
-def _session_needed(where: str) -> Finding:
+def _session_needed(where: str, for_a_type: bool) -> Finding:
+    why = "F.col(), F.lit() and their like ask for a Spark session, and at import there is none"
+    do = "move it into the operator's function, or declare a run-time parameter: p.param('limit', 80.0)"
+    if for_a_type:
+        why = "a type given as text, @F.udf('double'), is read by a Spark session, and at import there is none"
+        do = "give the type itself: @F.udf(DoubleType()) of pyspark.sql.types; or move it into the operator's function"
     return Finding(
         "HF-G026",
         "SessionNeededAtImport",
-        "a Spark column is made while the file is being imported.",
+        "a Spark type is read while the file is being imported."
+        if for_a_type
+        else "a Spark column is made while the file is being imported.",
         where=where,
-        why="F.col(), F.lit() and their like ask for a Spark session, and at import there is none",
+        why=why,
         effect=_EFFECT,
-        do="move it into the operator's function, or declare a run-time parameter: p.param('limit', 80.0)",
+        do=do,
     )

@@ -110,6 +110,15 @@ def test_a_column_at_module_level_is_explained(tmp_path):
     assert "ward.py:2" in error.where
 
 
+def test_a_udf_at_module_level_may_stay_there_with_its_type_as_an_object(tmp_path):
+    """The most ordinary line of PySpark there is; only its text needs a session."""
+    text = "from pyspark.sql import functions as F\nfrom pyspark.sql.types import DoubleType\n" + ONE
+    error = refused(written(tmp_path, text + "@F.udf('double')\ndef twice(x):\n    return 2 * x\n"))
+    assert (error.code, error.exit_code) == ("HF-G026", 3)
+    assert "F.udf(DoubleType())" in error.do
+    load(written(tmp_path, text + "@F.udf(DoubleType())\ndef twice(x):\n    return 2 * x\n"))
+
+
 def test_functions_of_the_file_travel_by_value(tmp_path):
     """A worker cannot import the file by name, so the name must not stay behind."""
     before = set(sys.modules)
