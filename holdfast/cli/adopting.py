@@ -22,7 +22,7 @@ def adopt(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
-    """Read the last offsets of an existing Structured Streaming job; say what is not carried over."""
+    """Where an existing Structured Streaming job stands. Its last offsets, and what is not carried over."""
     from holdfast.engine.adopt import Adopted, read_checkpoint
 
     found: Adopted = read_checkpoint(spark_checkpoint)

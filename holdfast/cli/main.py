@@ -145,7 +145,7 @@ def run(
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a process until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
+    """Run a process. Until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
     from holdfast.cli.running import replay_until_done, run_until_done
 
     process = _load(file)
@@ -177,7 +177,7 @@ def status(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """What a running process does, and whether it keeps its promises."""
+    """What a running process does; whether it keeps promises."""
     from holdfast.cli.reaching import ask_all, state_dirs
 
     answers = ask_all(state_dirs(name, state), {"do": "status"})
@@ -199,7 +199,7 @@ def set_(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Change parameters of a running process; says from which frame on they hold."""
+    """Change parameters of a running process. Says from which frame on they hold."""
     from holdfast.cli.reaching import ask, assignments, change_log, state_dirs
 
     folder = state_dirs(file, state)[0]

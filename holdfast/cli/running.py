@@ -61,7 +61,11 @@ def _shown(begin: Callable[..., Any], again: str, as_json: bool) -> int:
     before = signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         with render.Progress() as progress:
-            run = begin(on_progress=progress)
+            try:
+                run = begin(on_progress=progress)
+            except KeyboardInterrupt:
+                progress.say(f"stopped while starting: no frame was made or written.   again: {again}")
+                raise
             try:
                 try:
                     _introduce(run, progress)
@@ -71,6 +75,7 @@ def _shown(begin: Callable[..., Any], again: str, as_json: bool) -> int:
             except KeyboardInterrupt:
                 # The second one. Everything sealed is safe, and whoever asks twice means it.
                 progress.__exit__()
+                print(f"ended at once; what is sealed is kept.   go on: {again}", file=sys.stderr, flush=True)
                 sys.stdout.flush()
                 os._exit(130)
     finally:

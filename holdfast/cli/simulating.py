@@ -36,7 +36,7 @@ def simulate(
     first: Annotated[int, typer.Option(metavar="S", help="the first seed")] = 0,
     workers: Annotated[int | None, typer.Option(metavar="W", help="processes (all cores)")] = None,
 ) -> None:
-    """Drive a protection protocol through random faults and check its invariants after every step."""
+    """Drive a protection protocol through random faults. Its invariants are checked after every step."""
     from holdfast.protocols.invariants import ProtocolRefused
     from holdfast.simulation.graphs import GRAPHS
     from holdfast.simulation.protections import PROTECTIONS

@@ -52,7 +52,7 @@ def verify(
     keep: Keep = None,
     as_json: Json = False,
 ) -> None:
-    """Run a process undisturbed and through a fault plan; say which promises were kept."""
+    """Run a process undisturbed and through a fault plan. Says which promises were kept."""
     from holdfast.faults.plans import Victims, fitted, parsed
     from holdfast.graph.loading import load
 
@@ -86,7 +86,7 @@ def chaos(
     keep: Keep = None,
     as_json: Json = False,
 ) -> None:
-    """Run a process through random fault plans; each can be repeated by its line."""
+    """Run a process through random fault plans. Each can be repeated by its line."""
     from holdfast.faults.plans import drawn_plan
     from holdfast.graph.loading import load
 

@@ -37,7 +37,7 @@ def trace(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """All that is known of a frame: when sealed, made of what, who has it; or find rows by a condition."""
+    """What became of a frame. When sealed, made of what, who has it; or find rows by a condition."""
     number, name = _frame_or_name(frame, name)
     if (number is None) == (where is None):
         raise UsageError(
@@ -159,7 +159,7 @@ def clean(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Remove what no run needs again; says what would go unless --yes. Refuses while a run goes on."""
+    """Remove what no run needs again. Says what would go unless --yes; refuses while a run goes on."""
     from holdfast.cli.reaching import state_dirs
     from holdfast.records.cleaning import clean_folder, clean_lines
 
