@@ -20,7 +20,7 @@ from holdfast.engine.board import Board
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.durations import show_ms
 from holdfast.graph.restarting import Supervision
-from holdfast.protocols.restarts import Blame, Died, GiveUp, Restart, Restarts
+from holdfast.protocols.restarts import Blame, Cured, Died, GiveUp, Restart, Restarts
 
 __all__ = ["Care", "Met", "Supervisor"]
 
@@ -100,6 +100,7 @@ class Supervisor:
         """The cause is known and removed: no try is counted."""
         with self._board.changed:
             care = self.care(unit)
+            care.machine.handle(Cured())
             care.condition, care.due_s = "RESTARTING", self._now()
             self._tell(unit)
 

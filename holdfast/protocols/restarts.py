@@ -9,7 +9,8 @@ later each time, at a moment no two units share (jitter). Two deaths say more:
   restart does not mend. The unit is given up (`GiveUp`), the others go on.
 
 Deaths are forgotten by age and not by success: a unit that dies every third frame
-makes progress and is ill all the same.
+makes progress and is ill all the same. A death whose rows were found and left out, as
+the operator declares, does not count (`Cured`): bad rows are no illness of the unit.
 
 Pure: no clock, thread or Spark; randomness is handed in. Driven by
 `engine.supervisor` and `engine.supervise`.
@@ -21,7 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Blame", "Died", "GiveUp", "Restart", "RestartPolicy", "Restarts", "Stopped"]
+__all__ = ["Blame", "Cured", "Died", "GiveUp", "Restart", "RestartPolicy", "Restarts", "Stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,11 @@ class Died:  # event
     frame: int  # the one it worked on
     error: str  # what distinguishes one error from another
     of_user: bool  # raised by the user's code; a killed worker is not
+
+
+@dataclass(frozen=True, slots=True)
+class Cured:  # event: what it died of last was found and left out
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Restarts:
     def tries(self) -> int:
         return self._policy.tries
 
-    def handle(self, event: Died | Stopped) -> Instruction | None:
+    def handle(self, event: Died | Cured | Stopped) -> Instruction | None:
         match event:
             case Died(at_s, frame, error, of_user):
                 if of_user and self._last == (frame, error):
@@ -90,6 +96,11 @@ class Restarts:
                     return Blame(frame)
                 self._last = (frame, error) if of_user else None
                 return self._count(at_s)
+            case Cured():
+                # Only now, and not when the frame is blamed: a search that fails each time must come to an end.
+                if self._deaths:
+                    self._deaths.pop()
+                return None
             case Stopped():
                 self._deaths.clear()
                 self._last = None

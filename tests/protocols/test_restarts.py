@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocols.restarts import Blame, Died, GiveUp, Restart, RestartPolicy, Restarts, Stopped
+from holdfast.protocols.restarts import Blame, Cured, Died, GiveUp, Restart, RestartPolicy, Restarts, Stopped
 
 
 def killed(at_s: float, frame: int = 7) -> Died:
@@ -55,6 +55,21 @@ def test_the_same_error_on_the_same_frame_is_the_users():
     restarts = unit()
     assert isinstance(restarts.handle(raised(0.0)), Restart)
     assert restarts.handle(raised(1.0)) == Blame(7)
+
+
+def test_rows_that_were_left_out_cost_no_try():
+    """With on_error="quarantine" a bad row in each of many frames must not give the unit up."""
+    restarts = unit(tries=3)
+    for frame in range(20):
+        assert restarts.handle(raised(2.0 * frame, frame)).attempt == 1
+        assert restarts.handle(raised(2.0 * frame + 1, frame)) == Blame(frame)
+        assert restarts.handle(Cured()) is None
+
+
+def test_a_search_that_finds_nothing_comes_to_an_end():
+    restarts = unit(tries=3)
+    answers = [restarts.handle(raised(float(at))) for at in range(20)]
+    assert any(isinstance(answer, GiveUp) for answer in answers)
 
 
 @pytest.mark.parametrize("second", [raised(1.0, frame=8), raised(1.0, error="KeyError: y"), killed(1.0)])
