@@ -26,8 +26,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
@@ -206,9 +207,25 @@ def _start(wanted: Mapping[str, str], places: settings.Places) -> SparkSession:
     with open(log, "ab") as output:
         # A session of its own: `timeout`, a shell's `kill %1` and Ctrl-C signal a whole
         # process group, and the JVM would be gone before the frame is finished.
-        gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
+        with _jvm_remembered():
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
     _Ours.proc = gateway.proc
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
+
+
+@contextlib.contextmanager
+def _jvm_remembered() -> Iterator[None]:
+    """Ctrl-C while PySpark waits for its JVM: only PySpark knew the process, and it lived on."""
+
+    def popen(*args: Any, **kwargs: Any) -> Any:
+        _Ours.proc = real(*args, **kwargs)
+        return _Ours.proc
+
+    real, java_gateway.Popen = java_gateway.Popen, popen
+    try:
+        yield
+    finally:
+        java_gateway.Popen = real
 
 
 def _make_places(state_dir: Path) -> settings.Places:
