@@ -8,12 +8,8 @@ import pytest
 @pytest.fixture(scope="session")
 def postgres_server():
     """One real server for all tests; whoever kills it starts it again."""
-    from tests.services.postgres import PostgresServer, binaries
+    from tests.services.postgres import PostgresServer
 
-    try:
-        binaries()
-    except FileNotFoundError as missing:
-        pytest.skip(str(missing))
     with PostgresServer() as server:
         yield server
 
