@@ -44,7 +44,6 @@ class _Stopped(Exception):
 
 
 class SparkFeed:
-    whole = True
     small = False
 
     def __init__(
@@ -93,8 +92,8 @@ class SparkFeed:
             do="mend what the query reads, or the function, and run again",
         )
 
-    def part(self, delivery: Delivery, items: int) -> Delivery:
-        raise NotImplementedError("a batch of Spark's is whole")
+    def part(self, delivery: Delivery, items: int) -> None:
+        """Nothing: a batch of Spark's is whole."""
 
     def remark(self) -> str:
         return ""

@@ -39,7 +39,7 @@ from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
 from holdfast.errors import FrameDiffers, HoldfastError, OperatorError
-from holdfast.faults.points import AT_WORK, armed, reach
+from holdfast.faults.points import AT_WORK, UnitKilled, armed, reach
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import frame_name, list_frames, publish, read_record, write_frame
 from holdfast.frames.identity import Kind
@@ -267,6 +267,8 @@ class UnitQuery:
     def stop(self) -> None:
         if self.query is not None:
             self._await_commit()
+            with contextlib.suppress(UnitKilled):  # of a query that ends here anyway
+                self._reach_committed()
             with contextlib.suppress(Exception):
                 self.query.stop()
         self._permit_journal.close()
@@ -383,8 +385,7 @@ class UnitQuery:
             if self.uses_spark_state:
                 batch.write.format("noop").mode("overwrite").save()
             return
-        for done in self._just_done:
-            reach("committed", done, self.unit.name)
+        self._reach_committed()
         with self._board.changed:
             permits = [self._permits[each] for each in range(self._at + 1, n + 1)]
         for permit in permits:
@@ -415,6 +416,12 @@ class UnitQuery:
             if armed("sink written, not committed", permit.n, self.unit.name):
                 self._await_sinks(permit.n)
                 reach("sink written, not committed", permit.n, self.unit.name)
+
+    def _reach_committed(self) -> None:
+        """Seen only when the next batch begins, or when the query ends without one."""
+        for done in self._just_done:
+            reach("committed", done, self.unit.name)
+        self._just_done = []
 
     def _frame_of(self, batch_id: int) -> int:
         """Spark's offset log says which frame this batch is."""

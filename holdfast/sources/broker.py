@@ -43,7 +43,6 @@ UNACKNOWLEDGED = (0, 0)
 
 
 class MqttFeed:
-    whole = True
     small = True
 
     def __init__(
@@ -121,8 +120,8 @@ class MqttFeed:
             raise self._error
         return False
 
-    def part(self, delivery: Delivery, items: int) -> Delivery:
-        raise NotImplementedError("deliveries of a broker are whole")
+    def part(self, delivery: Delivery, items: int) -> None:
+        """Nothing: deliveries of a broker are whole."""
 
     def remark(self) -> str:
         if self._ready or self._stopped.is_set():

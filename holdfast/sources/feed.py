@@ -43,8 +43,6 @@ class Delivery:
 
 
 class Feed(Protocol):
-    whole: bool  # a delivery with a bad element is refused whole; else up to that element
-
     small: bool  # delivers in small pieces, which are gathered before they make a chunk
 
     def start(self, known: Known) -> None:
@@ -59,8 +57,8 @@ class Feed(Protocol):
     def has_ended(self) -> bool:
         """Everything was taken and no more will come; raises what went wrong after the last."""
 
-    def part(self, delivery: Delivery, items: int) -> Delivery:
-        """The delivery as if only its first items had come. Never asked of feeds with `whole`."""
+    def part(self, delivery: Delivery, items: int) -> Delivery | None:
+        """The delivery as if only its first items had come; None if it is taken or refused as a whole."""
 
     def remark(self) -> str:
         """What a status should say of it now, e.g. that a broker is away; mostly nothing."""

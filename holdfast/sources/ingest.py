@@ -262,8 +262,9 @@ class OpenFeed:
             at += len(each.items)
             whole.append(each)
         failing = deliveries[len(whole)]
-        if not self._feed.whole:
-            return [*whole, self._feed.part(failing, bad.at - at)], table, failing
+        part = self._feed.part(failing, bad.at - at)
+        if part is not None:
+            return [*whole, part], table, failing
         items = [item for each in whole for item in each.items]
         return whole, table_of(items, self._terms, self._log.logged, first_only=True)[0], failing
 

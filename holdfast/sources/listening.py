@@ -39,7 +39,6 @@ class _Lot:
 
 
 class LineFeed:
-    whole = True
     small = True
 
     def __init__(self, address: Address, source: str, format: str, delimiter: str, note: Path) -> None:
@@ -110,8 +109,8 @@ class LineFeed:
     def has_ended(self) -> bool:
         return False
 
-    def part(self, delivery: Delivery, items: int) -> Delivery:
-        raise NotImplementedError("what a client sent is whole")
+    def part(self, delivery: Delivery, items: int) -> None:
+        """Nothing: what a client sent is whole."""
 
     def remark(self) -> str:
         return ""

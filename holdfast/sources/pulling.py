@@ -26,7 +26,6 @@ WAITING_ROWS_MAX = 2 * BATCH_ROWS_MAX
 
 
 class IteratorFeed:
-    whole = False
     small = False
 
     def __init__(self, reader: IteratorReader, source: str) -> None:

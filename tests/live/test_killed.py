@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 import signal
+from pathlib import Path
 
 import pytest
 
+from holdfast.engine.keyed import notes_dir
 from holdfast.faults.points import POINTS, victims
 from tests.live.conftest import assert_same
 from tests.live.runs import Bench, Fault, LiveRun, send
@@ -51,7 +53,7 @@ def test_a_kill_at_any_point_loses_and_doubles_nothing(victim, bench, undisturbe
 # Files by which the moments of a start, and of frame n in the first unit, can be seen.
 STARTING = {"lock taken": "epoch", "checkpoint forked": "units/per_window/spark/*.ready"}
 RUNNING = {
-    "state written, frame not": "units/rises/notes/rises/{n:08d}.*",
+    "state written, frame not": f"{notes_dir(Path('units/rises'), 'rises', '*')}/{{n:08d}}.*",
     "frame written, not sealed": "staging/*/{n:08d}.*",
     "sealed": "streams/rises/{n:08d}.*",
     "in the sink": "no such file",

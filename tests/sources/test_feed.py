@@ -22,7 +22,7 @@ from .conftest import SCHEMA, SECOND, Driver
 class Post:
     """A feed of deliveries handed in by the test, a batch at each `take`."""
 
-    whole, small, bounded = True, False, True
+    small, bounded = False, True
 
     def __init__(self, *batches, **options):
         self.batches, self.options = [list(batch) for batch in batches], options
@@ -44,6 +44,9 @@ class Post:
 
     def has_ended(self):
         return not self.batches
+
+    def part(self, delivery, items):
+        return None
 
     def remark(self):
         return self.said

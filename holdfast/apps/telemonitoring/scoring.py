@@ -105,7 +105,8 @@ def found_us(folder: Path) -> np.ndarray:
 
 
 def _killed(folder: Path, frame: str, at: int) -> None:
-    fault = {"point": "committed", "frame": at, "unit": "beats", "victim": "driver"}
+    # A point every frame reaches, however many frames Spark takes as one batch.
+    fault = {"point": "state committed", "frame": at, "unit": "beats", "victim": "driver"}
     code = f"from pathlib import Path; from {__name__} import resume; resume(Path({str(folder)!r}), {frame!r})"
     env = {**os.environ, "HOLDFAST_FAULTS": json.dumps([fault])}
     done = subprocess.run([sys.executable, "-c", code], env=env, stdout=sys.stderr)
