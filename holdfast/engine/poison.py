@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType
 
+import pyarrow as pa
+
 from holdfast.errors import HoldfastError
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.units import Unit
 
-__all__ = ["Ports", "guilty", "search"]
+__all__ = ["Ports", "alike", "guilty", "rows_at", "search"]
 
 # A frame with more culprits than this is not a frame with poison in it.
 CULPRITS_MAX = 64
@@ -51,10 +53,10 @@ def search(
         if found is None:
             return None
         culprit, left_out = found
-        alike = frozenset(group(culprit)) - out
-        rest = frozenset(range(count)) - alike | {culprit}
-        is_key = len(alike) > 1 and raises(rest | out)
-        guilty_items = alike if is_key else frozenset({culprit})
+        same_key = frozenset(group(culprit)) - out
+        rest = frozenset(range(count)) - same_key | {culprit}
+        is_key = len(same_key) > 1 and raises(rest | out)
+        guilty_items = same_key if is_key else frozenset({culprit})
         blame(guilty_items, left_out)
         out |= guilty_items
     return out if not raises(out) else None
@@ -142,3 +144,16 @@ def _lines(function: object) -> set[tuple[str, int]]:
             found |= {(each.co_filename, line) for _, _, line in each.co_lines() if line is not None}
             codes += each.co_consts
     return found
+
+
+def rows_at(table: pa.Table, ranges: list[list[int]]) -> pa.Table:
+    return pa.concat_tables([table.slice(first, end - first) for first, end in ranges])
+
+
+def alike(tables: dict[str, pa.Table], operator: Operator) -> Callable[[int], Iterable[int]]:
+    """For a keyed operator: the items of all ports that have the same key as an item."""
+    keys = operator.options.get("keys") or operator.options.get("by") or ()
+    if not keys or any(key not in table.column_names for table in tables.values() for key in keys):
+        return lambda item: (item,)
+    of_item = [row for table in tables.values() for row in zip(*(table[key].to_pylist() for key in keys), strict=True)]
+    return lambda item: [at for at, key in enumerate(of_item) if key == of_item[item]]

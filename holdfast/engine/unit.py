@@ -20,7 +20,6 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,7 @@ from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.failure import explain
 from holdfast.engine.keyed import NotesFolder, notes_dir
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
-from holdfast.engine.poison import Ports, guilty, search
+from holdfast.engine.poison import Ports, alike, guilty, rows_at, search
 from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
@@ -332,14 +331,14 @@ class UnitQuery:
             by = raised_by[left_out]
             culprits_of.setdefault(by.name if by is not None else "", set()).update(convicted)
 
-        if not search(items.count, raises, _alike(tables, operator), blame):
+        if not search(items.count, raises, alike(tables, operator), blame):
             return False
         if any(not name or self._graph.operator(name).on_error == "stop" for name in culprits_of):
             return False
         for name, culprits in culprits_of.items():
             on_error = self._graph.operator(name).on_error
             ranges, known = items.ranges(culprits), self._exclusions.at(n)
-            rows = {key: _rows_at(tables[key], ranges[key]) for key in ranges}
+            rows = {key: rows_at(tables[key], ranges[key]) for key in ranges}
             merged = {key: ranges.get(key, []) + known.get(key, []) for key in {*ranges, *known}}
             record = {
                 "operator": name,
@@ -588,16 +587,3 @@ class UnitQuery:
                     if stream in self.unit.outputs
                 )
             )
-
-
-def _rows_at(table: pa.Table, ranges: list[list[int]]) -> pa.Table:
-    return pa.concat_tables([table.slice(first, end - first) for first, end in ranges])
-
-
-def _alike(tables: dict[str, pa.Table], operator: Operator) -> Callable[[int], Iterable[int]]:
-    """For a keyed operator: the items of all ports that have the same key as an item."""
-    keys = operator.options.get("keys") or operator.options.get("by") or ()
-    if not keys or any(key not in table.column_names for table in tables.values() for key in keys):
-        return lambda item: (item,)
-    of_item = [row for table in tables.values() for row in zip(*(table[key].to_pylist() for key in keys), strict=True)]
-    return lambda item: [at for at, key in enumerate(of_item) if key == of_item[item]]
