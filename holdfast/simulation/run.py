@@ -3,10 +3,13 @@
 Schedules are independent, so they are dealt to worker processes in small chunks; the
 report adds up what they showed. A broken schedule does not stop the others: the
 report names the first seeds that broke, with the line that replays each.
+
+`holdfast simulate` and `make soak-simulate` print the same report.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections import Counter
@@ -15,9 +18,23 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Any
 
+from holdfast.protocols.invariants import ProtocolRefused
+from holdfast.simulation.graphs import GRAPHS
 from holdfast.simulation.schedule import Outcome, Parts, Schedule
 
-__all__ = ["PROBES", "Broken", "Report", "play_one", "simulate"]
+__all__ = [
+    "EVENTS_MEAN_MIN",
+    "FAULTS_MEAN_MIN",
+    "PROBES",
+    "SEEDS_FOR_PROBES",
+    "Broken",
+    "Report",
+    "graphs_of",
+    "play_one",
+    "shares",
+    "simulate",
+    "total",
+]
 
 PROBES = (
     "fault_while_pending",
@@ -28,6 +45,13 @@ PROBES = (
 )
 """Rare states that every soak must reach in more than one schedule of a hundred."""
 
+# A schedule with fewer events or faults than these, on average, rehearses too little.
+EVENTS_MEAN_MIN = 300
+FAULTS_MEAN_MIN = 2
+
+# Below this many seeds a probe of one in a hundred says nothing, and a mean little.
+SEEDS_FOR_PROBES = 1_000
+
 _BROKEN_KEPT_MAX = 5
 _CHUNK = 20
 
@@ -37,16 +61,18 @@ class Broken:
     """One schedule in which an invariant did not hold."""
 
     seed: int
+    replay: str
     what: str
     story: tuple[str, ...]
 
 
 @dataclass(slots=True)
 class Report:
-    """What all schedules of one protocol on one graph showed."""
+    """What all schedules of one protocol on one graph, or on several, showed."""
 
     protocol: str
     graph: str
+    per_graph: dict[str, int] = field(default_factory=dict)
     seeds: int = 0
     steps: int = 0
     faults: int = 0
@@ -65,17 +91,28 @@ class Report:
         if outcome.broken is not None:
             self.broken_seeds += 1
             if len(self.broken) < _BROKEN_KEPT_MAX:
-                self.broken.append(Broken(outcome.seed, outcome.broken, outcome.story))
-
-    def replay_line(self, seed: int) -> str:
-        return (
-            f"holdfast simulate --protocol {self.protocol} "
-            f"--graph {self.graph} --first {seed} --seeds 1"
-        )
+                replay = (
+                    f"holdfast simulate --protocol {self.protocol} "
+                    f"--graph {self.graph} --first {outcome.seed} --seeds 1"
+                )
+                self.broken.append(Broken(outcome.seed, replay, outcome.broken, outcome.story))
 
     def rare(self, at_least: float = 0.01) -> list[str]:
         """Probes that too few schedules reached."""
-        return [name for name in PROBES if self.probes[name] <= at_least * self.seeds]
+        # Without checkpoints nothing is pending and nothing is shipped.
+        wanted = [p for p in PROBES if self.protocol != "none" or not p.startswith("fault_while")]
+        return [name for name in wanted if self.probes[name] <= at_least * self.seeds]
+
+    def weak(self) -> list[str]:
+        """In what these schedules, none of them broken, rehearsed too little."""
+        if self.seeds < SEEDS_FOR_PROBES:
+            return []
+        weak = self.rare()
+        if self.steps < EVENTS_MEAN_MIN * self.seeds:
+            weak.append("events_mean")
+        if self.faults < FAULTS_MEAN_MIN * self.seeds:
+            weak.append("faults_mean")
+        return weak
 
     def as_dict(self) -> dict[str, Any]:
         seeds = max(self.seeds, 1)
@@ -83,12 +120,14 @@ class Report:
             "protocol": self.protocol,
             "graph": self.graph,
             "seeds": self.seeds,
+            "seeds_per_graph": self.per_graph,
             "broken": self.broken_seeds,
             "broken_seeds": [b.seed for b in self.broken],
             "events_mean": round(self.steps / seeds, 1),
             "faults_mean": round(self.faults / seeds, 2),
             "probes": {name: round(n / seeds, 4) for name, n in sorted(self.probes.items())},
             "counts_mean": {name: round(n / seeds, 3) for name, n in sorted(self.counts.items())},
+            "weak": self.weak(),
             "seconds": round(self.seconds, 1),
         }
 
@@ -97,9 +136,50 @@ def play_one(protocol: str, graph: str, seed: int, parts: Parts | None = None) -
     return Schedule(protocol, graph, seed, parts).play()
 
 
+def graphs_of(protocol: str) -> tuple[str, ...]:
+    """The graphs that a protocol does not refuse."""
+    taken = []
+    for graph in GRAPHS:
+        try:
+            play_one(protocol, graph, 0)
+        except ProtocolRefused:
+            continue
+        taken.append(graph)
+    return tuple(taken)
+
+
+def shares(graphs: tuple[str, ...], seeds: int, first: int = 0) -> list[tuple[str, range]]:
+    """`seeds` schedules in all, spread evenly over the graphs."""
+    least, more = divmod(seeds, len(graphs))
+    counts = [least + (i < more) for i in range(len(graphs))]
+    return [(graph, range(first, first + n)) for graph, n in zip(graphs, counts, strict=True) if n]
+
+
+def total(protocol: str, reports: Iterable[Report]) -> Report:
+    """One report over all graphs of a protocol."""
+    whole = Report(protocol, "all")
+    for report in reports:
+        whole.per_graph.update(report.per_graph)
+        whole.seeds += report.seeds
+        whole.steps += report.steps
+        whole.faults += report.faults
+        whole.seconds += report.seconds
+        whole.probes.update(report.probes)
+        whole.counts.update(report.counts)
+        whole.broken_seeds += report.broken_seeds
+        whole.broken += report.broken
+    return whole
+
+
 def _play_chunk(job: tuple[str, str, range]) -> list[Outcome]:
     protocol, graph, seeds = job
     return [play_one(protocol, graph, seed) for seed in seeds]
+
+
+def _begin_worker() -> None:
+    # A schedule lives for some milliseconds; collecting garbage within one only costs.
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 def _outcomes(protocol: str, graph: str, seeds: range, workers: int) -> Iterator[Outcome]:
@@ -111,7 +191,7 @@ def _outcomes(protocol: str, graph: str, seeds: range, workers: int) -> Iterator
         (protocol, graph, seeds[i : i + _CHUNK]) for i in range(0, len(seeds), _CHUNK)
     )
     # Forked workers share the imported modules; nothing else runs in this process.
-    with get_context("fork").Pool(workers) as pool:
+    with get_context("fork").Pool(workers, _begin_worker) as pool:
         for outcomes in pool.imap_unordered(_play_chunk, jobs):
             yield from outcomes
 
@@ -128,6 +208,7 @@ def simulate(
     begun = time.monotonic()
     for outcome in _outcomes(protocol, graph, seeds, workers or os.cpu_count() or 1):
         report.add(outcome)
+        report.per_graph[graph] = report.seeds
         report.seconds = time.monotonic() - begun
         if progress is not None:
             progress(report)

@@ -8,6 +8,7 @@ everything, lets the data flow out, asks for a last checkpoint and then requires
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from typing import Any
 
 from holdfast.protocols.activation import Activation, StartUnit
 from holdfast.protocols.dialogue import CheckpointMachine, Restored, UnitMessage
-from holdfast.protocols.invariants import BrokenInvariant
+from holdfast.protocols.invariants import BrokenInvariant, ProtocolRefused
 from holdfast.protocols.messages import (
     Manifest,
     RefusalSent,
@@ -134,6 +135,12 @@ class Schedule:
         except BrokenInvariant as failure:
             subject = self.world.trace[-1][1] if self.world.trace else "schedule"
             broken, story = f"{subject}: {failure}", self.world.story(subject)
+        except ProtocolRefused:
+            raise
+        except Exception as failure:  # a machine that stumbles is as broken as one that errs
+            subject = self.world.trace[-1][1] if self.world.trace else "schedule"
+            broken = f"{subject}: {type(failure).__name__}: {failure}"
+            story = [*self.world.story(subject), *traceback.format_exc().splitlines()[-12:]]
         return Outcome(
             self.seed,
             self.world.steps,

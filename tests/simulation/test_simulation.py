@@ -8,38 +8,27 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.protocols.invariants import ProtocolRefused
+from holdfast.protocols.unit import Unit
 from holdfast.simulation.graphs import GRAPHS, graph_for, ideal_run
 from holdfast.simulation.protections import PROTECTIONS
-from holdfast.simulation.run import PROBES, play_one, simulate
+from holdfast.simulation import run
+from holdfast.simulation.run import graphs_of, play_one, shares, simulate, total
+from holdfast.simulation.schedule import Parts, Schedule
+from tests.simulation.mutants import MUTANTS
 
-ACYCLIC = ("sp1", "sp2", "diamond", "random")
 SEEDS = 500
-
-
-def graphs_of(protocol):
-    return ACYCLIC if protocol in ("ecoc", "synchronised") else GRAPHS
 
 
 @pytest.mark.parametrize("protocol", PROTECTIONS)
 def test_five_hundred_schedules_hold(protocol):
     """The protocols as they are; the soak plays 20,000 of each."""
-    graphs = graphs_of(protocol)
-    share = -(-SEEDS // len(graphs))
-    reports = [simulate(protocol, graph, range(share)) for graph in graphs]
-    broken = [
-        f"{report.replay_line(b.seed)}\n{b.what}\n" + "\n".join(b.story)
-        for report in reports
-        for b in report.broken
-    ]
+    whole = total(protocol, [simulate(protocol, *share) for share in shares(graphs_of(protocol), SEEDS)])
+    broken = [f"{b.replay}\n{b.what}\n" + "\n".join(b.story) for b in whole.broken]
     assert not broken, "\n\n".join(broken)
-    seeds = sum(report.seeds for report in reports)
-    assert seeds >= SEEDS
-    assert sum(report.steps for report in reports) >= 300 * seeds
-    assert sum(report.faults for report in reports) >= 2 * seeds
-    # Without checkpoints nothing is pending and nothing is shipped.
-    probes = PROBES if protocol != "none" else [p for p in PROBES if not p.startswith("fault_while")]
-    for probe in probes:
-        assert sum(report.probes[probe] for report in reports) > 0.01 * seeds, probe
+    assert whole.seeds == sum(whole.per_graph.values()) == SEEDS
+    assert whole.steps >= 300 * SEEDS
+    assert whole.faults >= 2 * SEEDS
+    assert whole.rare() == []
 
 
 @pytest.mark.parametrize("protocol", ["ecoc", "synchronised"])
@@ -47,6 +36,7 @@ def test_protocols_that_cannot_complete_on_cycles_refuse_them(protocol):
     """An endless wait would look like a quiet system."""
     with pytest.raises(ProtocolRefused, match="extended=True"):
         play_one(protocol, "sp3", 0)
+    assert graphs_of(protocol) == ("sp1", "sp2", "diamond", "random")
 
 
 def test_a_seed_replays_exactly():
@@ -88,6 +78,48 @@ def test_the_command_reports_in_one_json_line():
     assert ended.exit_code == 0
     report = json.loads(ended.stdout.splitlines()[-1])
     assert (report["seeds"], report["broken"]) == (10, 0)
+
+
+def test_the_command_spreads_its_seeds_over_the_graphs_that_can_be_had():
+    """20,000 seeds are 20,000, also where some graphs are refused."""
+    ended = shell("--protocol", "ecoc", "--seeds", "10")
+    *each, whole = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [report["graph"] for report in each] == ["sp1", "sp2", "diamond", "random"]
+    assert whole["seeds"] == sum(report["seeds"] for report in each) == 10
+    assert whole["seeds_per_graph"] == {report["graph"]: report["seeds"] for report in each}
+
+
+def test_several_workers_report_what_one_does():
+    """The report may not depend on how many cores there are."""
+    reports = [simulate("ecoc", "random", range(60), workers).as_dict() for workers in (1, 2)]
+    assert {**reports[0], "seconds": 0} == {**reports[1], "seconds": 0}
+
+
+def test_a_broken_invariant_is_an_error_with_the_line_that_replays_it(monkeypatch):
+    """A red soak that cannot be repeated is a rumour."""
+    parts = next(m.parts for m in MUTANTS if m.rule == "forgotten sink")
+    monkeypatch.setattr(run, "Schedule", lambda *args: Schedule(*args[:3], parts))
+    ended = shell("--protocol", "ecoc", "--graph", "sp1", "--seeds", "40", "--workers", "1")
+    assert ended.exit_code == 4
+    assert "HF-E041 InvariantBroken" in ended.stderr
+    seed = json.loads(ended.stdout.splitlines()[-1])["broken_seeds"][0]
+    line = f"holdfast simulate --protocol ecoc --graph sp1 --first {seed} --seeds 1"
+    assert line in ended.stderr
+    again = shell(*line.split()[2:])
+    assert again.exit_code == 4
+    assert "HF-E041" in again.stderr
+
+
+def test_a_machine_that_stumbles_counts_as_broken():
+    """An error of Python's in a protocol must name its seed like any other."""
+
+    class Stumbles(Unit):
+        def _flush(self, edge):
+            raise KeyError(edge)
+
+    outcome = play_one("ecoc", "sp1", 3, Parts(unit=Stumbles))
+    assert "KeyError" in outcome.broken
+    assert any("_flush" in line for line in outcome.story)
 
 
 def test_the_command_says_why_a_graph_is_refused():
