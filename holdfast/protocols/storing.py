@@ -188,11 +188,16 @@ StoreInstruction: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a store finds on its disk for one unit when it starts."""
+    """What a store finds on its disk for one unit when it starts.
+
+    `prepared` only if its files are whole and nothing newer is promised or in force; a
+    store that does not say asks for the files again.
+    """
 
     unit: UnitId
     epoch: int
     manifest: Manifest | None
+    prepared: Manifest | None = None
 
 
 class BackupStore:
@@ -220,6 +225,8 @@ class BackupStore:
             self.registers[item.unit] = self.register_type(item.epoch)
             if item.manifest is not None:
                 self.manifests[item.unit] = item.manifest
+            if item.prepared is not None:
+                self.prepared[item.unit] = item.prepared
 
     def joined(self, unit: UnitId) -> bool:
         return len(self._learnt.get(unit, ())) >= self._peers_needed

@@ -153,3 +153,10 @@ def test_peers_name_the_new_life_of_a_store_that_lost_its_folder():
     store.handle(PeerJoins("t", 1))
     said = store_now(store, manifest(4))
     assert dict(said[1].answer.lives) == {"s": 0, "t": 1}
+
+
+def test_a_store_that_finds_a_prepared_backup_commits_it():
+    """It was whole when the store was opened; its files need not travel again."""
+    item = manifest(8)
+    store = BackupStore("s", [Kept("join", 1, None, prepared=item)])
+    assert store.handle(request(item, Stage.COMMIT)) == [SyncManifest(item, prepared=False)]

@@ -1,0 +1,749 @@
+"""Backup stores on real folders and on memory://: whole or not at all, one epoch once, nothing forgotten."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.hosts import places
+from holdfast.hosts.places import Folder, UrlPlace
+from holdfast.hosts.sealed import Damaged, NewerFormat, from_json, is_whole, quoted, sealed, to_json, unsealed
+from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, file_name
+from holdfast.protocols.messages import ClaimGranted, ClaimRefused, ClaimSent, Manifest, Stage, Verdict
+from tests.hosts.checkpoints import UNIT, Contents, checkpoint, memory_url, request, three
+
+
+def stored(store, manifest, contents, stage=Stage.FINAL):
+    answer = store.ask(request(manifest, stage), contents)
+    assert answer.verdict is Verdict.STORED
+    return answer
+
+
+def names(store):
+    return set(store._place.listed(f"{quoted(UNIT)}/files"))
+
+
+# ---- storing --------------------------------------------------------------------------
+
+
+def test_a_stored_checkpoint_is_there_for_whoever_opens_the_store_next(base):
+    contents = Contents()
+    item = checkpoint(contents, 1)
+    stored(OpenStore("a", base), item, contents)
+
+    copy = OpenStore("a", base).fetch(UNIT, 1, item)
+
+    assert copy.good and copy.held == item
+    assert copy.contents == {name: contents[name] for name in item.files}
+
+
+def test_files_that_no_manifest_names_go_when_the_new_one_is_in_force(base):
+    contents, store = Contents(), OpenStore("a", base)
+    first, second = checkpoint(contents, 1), checkpoint(contents, 2)
+    stored(store, first, contents)
+    assert names(store) == set(first.files)
+
+    stored(store, second, contents)
+
+    assert names(store) == set(second.files)
+    assert not store.fetch(UNIT, 1, first).good
+    assert store.fetch(UNIT, 1, first).held == second
+
+
+def test_a_file_that_is_there_does_not_travel_again(base):
+    contents, store = Contents(), OpenStore("a", base)
+    stored(store, checkpoint(contents, 1), contents)
+    second, asked = checkpoint(contents, 2), []
+
+    store.ask(request(second), lambda name: asked.append(name) or contents[name])
+
+    assert asked == [second.files[1]]
+
+
+def test_content_that_does_not_fit_its_name_is_not_stored(base):
+    """It would be found damaged at the moment when it is needed."""
+    contents, store = Contents(), OpenStore("a", base)
+    item = checkpoint(contents, 1)
+
+    with pytest.raises(ValueError, match="does not fit the digest"):
+        store.ask(request(item), lambda name: b"something else")
+
+    stored(store, item, contents)  # and the unit is not stuck in the request that failed
+
+
+@pytest.mark.parametrize("harm", ["damaged", "truncated", "missing"])
+def test_harm_to_a_file_is_found_when_it_is_fetched_and_when_it_is_named_again(base, harm):
+    contents, store = Contents(), OpenStore("a", base)
+    first = checkpoint(contents, 1)
+    stored(store, first, contents)
+    path = store._file(quoted(UNIT), first.files[0])
+    content = contents[first.files[0]]
+    if harm == "missing":
+        store._place.delete(path)
+    else:
+        store._place.write(path, content[:-1] if harm == "truncated" else b"B" + content[1:])
+
+    copy = store.fetch(UNIT, 1, first)
+    assert not copy.good and copy.held == first
+    assert copy.why == f"file {first.files[0]} is " + ("missing" if harm == "missing" else f"damaged ({len(content) - (harm == 'truncated')} bytes)")
+
+    second = checkpoint(contents, 2)
+    answer = store.ask(request(second, files=second.files[1:]), contents)
+    assert (answer.verdict, answer.missing) == (Verdict.MISSING, (first.files[0],))
+    assert store.fetch(UNIT, 1, first).held == first  # the one in force is not replaced by one with a hole
+    stored(store, second, contents)
+    assert store.fetch(UNIT, 1, second).good
+
+
+def test_a_prepared_checkpoint_is_committed_also_after_a_restart(base):
+    contents = Contents()
+    first, second = checkpoint(contents, 1), checkpoint(contents, 2)
+    store = OpenStore("a", base)
+    stored(store, first, contents)
+    stored(store, second, contents, Stage.PREPARE)
+    assert store.fetch(UNIT, 1, first).good
+
+    again = OpenStore("a", base)
+    assert again.fetch(UNIT, 1, first).good
+    stored(again, second, contents, Stage.COMMIT)
+
+    assert again.fetch(UNIT, 1, second).good
+    assert names(again) == set(second.files)
+
+
+def test_a_prepared_checkpoint_with_a_hole_is_not_committed_after_a_restart(base):
+    """COMMIT does not look at files; whoever opens the store must."""
+    contents, store = Contents(), OpenStore("a", base)
+    item = checkpoint(contents, 1)
+    stored(store, item, contents, Stage.PREPARE)
+    store._place.delete(store._file(quoted(UNIT), item.files[1]))
+
+    answer = OpenStore("a", base).ask(request(item, Stage.COMMIT), contents)
+
+    assert answer.verdict is Verdict.MISSING
+    assert OpenStore("a", base).trace(UNIT).manifest is None
+
+
+def test_a_claim_drops_what_was_prepared_also_after_a_restart(base):
+    contents, store = Contents(), OpenStore("a", base)
+    item = checkpoint(contents, 1)
+    stored(store, item, contents, Stage.PREPARE)
+    store.ask(ClaimSent(UNIT, 2, "h"))
+
+    again = OpenStore("a", base)
+    assert again._machine(UNIT, quoted(UNIT)).prepared == {}
+    assert again.ask(request(item, Stage.COMMIT)).verdict is Verdict.REFUSED
+
+
+def test_two_units_with_odd_names_do_not_meet(base):
+    contents, store = Contents(), OpenStore("a", base)
+    odd = ["store.json", "store.lives", "..", ".", "", "a/b", "a%2Fb", "ü" * 200, "ü" * 199, "lock", "+", " "]
+    for at, unit in enumerate(odd):
+        stored(store, checkpoint(contents, at + 1, unit=unit), contents)
+
+    assert {unit: OpenStore("a", base).trace(unit).manifest.serial for unit in odd} == {u: i + 1 for i, u in enumerate(odd)}
+    assert store.usage().keys() == set(odd)
+
+
+def test_usage_counts_the_bytes_of_each_unit(base):
+    contents, store = Contents(), OpenStore("a", base)
+    item = checkpoint(contents, 1)
+    stored(store, item, contents)
+    before = store.usage()[UNIT]
+    large = replace(item, serial=2, files=(*item.files, contents.made("large", b"x" * 5000)))
+
+    stored(store, large, contents)
+
+    assert before >= sum(len(contents[name]) for name in item.files)
+    assert 5000 <= store.usage()[UNIT] - before < 5200
+
+
+def test_folders_and_files_are_for_their_owner_alone(tmp_path):
+    contents, root = Contents(), tmp_path / "store"
+    stored(OpenStore("a", str(root)), checkpoint(contents, 1), contents)
+
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in [root, *root.rglob("*")] if path.is_dir()}
+    assert modes == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*") if path.is_file()} == {0o600}
+
+
+def test_a_file_url_is_the_folder(tmp_path):
+    contents = Contents()
+    item = checkpoint(contents, 1)
+    stored(OpenStore("a", f"file://{tmp_path}/with%20space"), item, contents)
+
+    assert OpenStore("a", str(tmp_path / "with space")).fetch(UNIT, 1, item).good
+
+
+# ---- crashes --------------------------------------------------------------------------
+
+
+class PowerCut(BaseException):
+    """Not an error that anything may handle."""
+
+
+class Steps:
+    """Ends the process, so to speak, at its k-th step; k = 0: never."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.done = at, 0
+
+    def step(self) -> None:
+        self.done += 1
+        if self.done == self.at:
+            raise PowerCut
+
+
+class CutFolder(Folder):
+    def __init__(self, root: Path, steps: Steps) -> None:
+        super().__init__(root)
+        self.steps = steps
+
+    def _put(self, path, content):
+        self.steps.step()
+        cut_before = self.steps.done
+        if self.steps.at == cut_before + 1:  # the next one: half of the file is on the disk
+            super()._put(path, content[: len(content) // 2])
+        else:
+            super()._put(path, content)
+        self.steps.step()
+
+    def _rename(self, tmp, final):
+        self.steps.step()
+        super()._rename(tmp, final)
+        self.steps.step()
+
+    def delete(self, path):
+        self.steps.step()
+        super().delete(path)
+
+
+class CutUrl(UrlPlace):
+    def __init__(self, url: str, steps: Steps) -> None:
+        super().__init__(url)
+        self.steps = steps
+
+    def write(self, path, content):
+        self.steps.step()
+        super().write(path, content)
+        self.steps.step()
+
+    def create(self, path, content):
+        self.steps.step()
+        made = super().create(path, content)
+        self.steps.step()
+        return made
+
+    def delete(self, path):
+        self.steps.step()
+        super().delete(path)
+
+
+def cut_store(base: str, steps: Steps) -> OpenStore:
+    store = OpenStore("a", base)
+    store._place = CutUrl(base, steps) if "://" in base else CutFolder(Path(base), steps)
+    return store
+
+
+def fresh(base: str, k: int) -> str:
+    return f"{base}-{k}"
+
+
+@pytest.mark.parametrize("stages", [(Stage.FINAL,), (Stage.PREPARE, Stage.COMMIT)], ids=["final", "two phases"])
+def test_a_crash_at_any_step_leaves_the_old_or_the_new_checkpoint_whole(base, stages):
+    """For every write, rename and deletion of replacing a checkpoint by the next."""
+    seen, k, ended = set(), 0, False
+    while not ended:
+        k += 1
+        contents, place = Contents(), fresh(base, k)
+        old, new = checkpoint(contents, 1), checkpoint(contents, 2)
+        stored(OpenStore("a", place), old, contents)
+        said = []
+        try:
+            store = cut_store(place, Steps(k))
+            for stage in stages:
+                said.append(stored(store, new, contents, stage))
+            ended = True
+        except PowerCut:
+            pass
+
+        after = OpenStore("a", place)
+        held = after.trace(UNIT).manifest
+        assert held in (old, new)
+        assert after.fetch(UNIT, 1, held).good
+        if len(said) == len(stages):
+            assert held == new
+        seen.add((len(said), held.serial))
+        # And whatever was left lying about, the same request ends as if nothing had been.
+        stored(after, new, contents)
+        assert after.fetch(UNIT, 1, new).good
+        newest = checkpoint(contents, 3)
+        stored(after, newest, contents)
+        assert names(after) == set(newest.files)
+    assert k > 5
+    assert {(0, 1), (len(stages) - 1, 2), (len(stages), 2)} <= seen  # cut before and after the manifest, and not at all
+
+
+def test_a_crash_at_any_step_of_a_claim_grants_an_epoch_at_most_once(base):
+    granted_before, k, ended = set(), 0, False
+    while not ended:
+        k += 1
+        place = fresh(base, k)
+        OpenStore("a", place).ask(ClaimSent(UNIT, 1, "first"))
+        try:
+            cut_store(place, Steps(k)).ask(ClaimSent(UNIT, 2, "me"))
+            ended = True
+        except PowerCut:
+            pass
+        answer = OpenStore("a", place).ask(ClaimSent(UNIT, 2, "other"))
+        granted_before.add((ended, type(answer)))
+        assert not (ended and isinstance(answer, ClaimGranted))
+    assert {(False, ClaimGranted), (False, ClaimRefused), (True, ClaimRefused)} == granted_before
+
+
+def test_a_writer_that_is_killed_leaves_its_lock_to_the_next(tmp_path):
+    """A lock file that needs cleaning up would keep the unit down."""
+    code = (
+        "import os, sys\n"
+        "from holdfast.hosts.stores import OpenStore\n"
+        "store = OpenStore('a', sys.argv[1])\n"
+        "with store._at('join'):\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "s")], cwd=Path(__file__).parents[2])
+    assert killed.returncode == -9
+
+    assert isinstance(OpenStore("a", str(tmp_path / "s")).ask(ClaimSent("join", 1, "h")), ClaimGranted)
+
+
+def test_a_store_whose_unit_a_frozen_process_holds_is_away_and_says_who(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "LOCK_S_MAX", 0.05)
+    code = (
+        "import sys\n"
+        "from holdfast.hosts.stores import OpenStore\n"
+        "with OpenStore('a', sys.argv[1])._at('join'):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "s")],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StoreAway, match=f"process {holder.pid} has held it"):
+            OpenStore("a", str(tmp_path / "s")).ask(ClaimSent("join", 1, "h"))
+    finally:
+        holder.communicate()
+    assert isinstance(OpenStore("a", str(tmp_path / "s")).ask(ClaimSent("join", 1, "h")), ClaimGranted)
+
+
+# ---- epochs ---------------------------------------------------------------------------
+
+
+def test_two_claimants_never_hold_one_epoch(base):
+    """Each with a store object of its own, as two hosts have; three stores, two make a quorum."""
+    held: list[tuple[int, str]] = []
+    start = threading.Barrier(2)
+
+    def claim(claimant: str) -> None:
+        stores = three(base)
+        start.wait()
+        for epoch in range(1, 31):
+            grants = [store.ask(ClaimSent(UNIT, epoch, claimant)) for store in stores]
+            if sum(isinstance(answer, ClaimGranted) for answer in grants) >= 2:
+                held.append((epoch, claimant))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(claim, ["x", "y"]))
+
+    epochs = [epoch for epoch, _ in held]
+    assert len(epochs) == len(set(epochs))
+    assert epochs, "nobody ever got a quorum"
+
+
+def test_two_processes_never_hold_one_epoch(tmp_path):
+    code = (
+        "import sys\n"
+        "from holdfast.hosts.stores import OpenStore\n"
+        "from holdfast.protocols.messages import ClaimGranted, ClaimSent\n"
+        "store = OpenStore('a', sys.argv[1])\n"
+        "store.trace('join')\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(*[n for n in range(1, 101) if isinstance(store.ask(ClaimSent('join', n, 'h')), ClaimGranted)])\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "s")]
+    both = [
+        subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for each in both:
+        assert each.stdout.readline() == "ready\n"
+    granted = [each.communicate("go\n")[0].split() for each in both]
+
+    assert not set(granted[0]) & set(granted[1])
+    assert sum(map(len, granted)) > 50
+    assert OpenStore("a", str(tmp_path / "s")).trace("join").epoch == 100
+
+
+def test_a_replaced_instance_stores_nothing_and_fetches_nothing(base):
+    contents, store = Contents(), OpenStore("a", base)
+    item = checkpoint(contents, 1, epoch=1)
+    stored(store, item, contents)
+    grant = OpenStore("a", base).ask(ClaimSent(UNIT, 2, "other"))
+    assert (grant.before, grant.manifest) == (1, item)
+
+    late = store.ask(request(checkpoint(contents, 2, epoch=1)), contents)
+
+    assert late.verdict is Verdict.REFUSED
+    assert store.trace(UNIT).manifest == item
+    assert store.fetch(UNIT, 1, item).passed == 2
+    assert store.fetch(UNIT, 2, item).good
+
+
+class Interrupted(UrlPlace):
+    """Something else happens at this URL just before a path is written."""
+
+    def __init__(self, url: str, where: str, happens) -> None:
+        super().__init__(url)
+        self.where, self.happens = where, happens
+
+    def _before(self, path: str) -> None:
+        if self.where in path and self.happens is not None:
+            happens, self.happens = self.happens, None
+            happens()
+
+    def write(self, path, content):
+        self._before(path)
+        super().write(path, content)
+
+    def create(self, path, content):
+        self._before(path)
+        return super().create(path, content)
+
+
+@pytest.fixture
+def no_lock(monkeypatch):
+    """As between two hosts: at a URL nothing keeps one from working while the other does."""
+    import contextlib
+
+    monkeypatch.setattr(UrlPlace, "locked", lambda self, path: contextlib.nullcontext())
+
+
+def interrupted(base: str, where: str, happens) -> OpenStore:
+    store = OpenStore("a", base)
+    store._place = Interrupted(base, where, happens)
+    return store
+
+
+def test_at_a_url_a_claim_that_comes_while_a_manifest_is_written_wins(no_lock):
+    """The claimant has read the former manifest; this one must not be called stored."""
+    base, contents = memory_url(), Contents()
+    old, new = checkpoint(contents, 1), checkpoint(contents, 2)
+    stored(OpenStore("a", base), old, contents)
+    seen = []
+    store = interrupted(base, "manifests/", lambda: seen.append(OpenStore("a", base).ask(ClaimSent(UNIT, 2, "other"))))
+
+    answer = store.ask(request(new), contents)
+
+    assert seen[0].manifest == old
+    assert answer.verdict is Verdict.REFUSED
+    assert set(old.files) <= names(store), "the claimant is about to fetch these"
+
+
+def test_at_a_url_a_late_writer_does_not_replace_its_successors_manifest(no_lock):
+    base, contents = memory_url(), Contents()
+    stored(OpenStore("a", base), checkpoint(contents, 1), contents)
+    newer = checkpoint(contents, 1, epoch=2)
+
+    def successor() -> None:
+        other = OpenStore("a", base)
+        other.ask(ClaimSent(UNIT, 2, "other"))
+        stored(other, newer, contents)
+
+    answer = interrupted(base, "manifests/", successor).ask(request(checkpoint(contents, 2)), contents)
+
+    assert answer.verdict is Verdict.REFUSED
+    after = OpenStore("a", base)
+    assert after.trace(UNIT).manifest == newer
+    assert after.fetch(UNIT, 2, newer).good
+
+
+@pytest.mark.parametrize("between", [2, 3, 4])
+def test_at_a_url_an_epoch_taken_in_between_makes_the_claim_fail(no_lock, between):
+    """Granted, its `before` would hide an instance that may have run."""
+    base = memory_url()
+    OpenStore("a", base).ask(ClaimSent(UNIT, 1, "first"))
+    store = interrupted(base, "epochs/", lambda: OpenStore("a", base).ask(ClaimSent(UNIT, between, "other")))
+
+    answer = store.ask(ClaimSent(UNIT, 3, "me"))
+
+    assert isinstance(answer, ClaimRefused)
+    assert answer.current == max(3, between)
+
+
+# ---- lost folders ---------------------------------------------------------------------
+
+
+def wiped(store: OpenStore) -> None:
+    if "://" in store.url:
+        fs, root = store._place._opened
+        fs.rm(root, recursive=True)
+    else:
+        shutil.rmtree(store.url)
+
+
+def test_a_lost_folder_is_noticed_and_the_store_learns_from_its_peers(base):
+    """An empty register would grant an epoch again and hide the checkpoint."""
+    contents, stores = Contents(), three(base)
+    item = checkpoint(contents, 1, epoch=5)
+    for store in stores:
+        stored(store, item, contents)
+    lost = stores[1]
+    wiped(lost)
+
+    for _ in range(2):  # and it stays refused, whatever is in the folder meanwhile
+        with pytest.raises(StoreLost):
+            lost.ask(ClaimSent(UNIT, 6, "h"))
+    lost.reopen()
+    with pytest.raises(StoreAway, match="has not yet learnt"):
+        lost.ask(ClaimSent(UNIT, 6, "h"))
+    lost.join(stores, [UNIT], peers_needed=2)
+
+    assert lost.life == 1
+    assert lost.ask(ClaimSent(UNIT, 5, "h")) == ClaimRefused("b", UNIT, 5, "h", 5)
+    assert lost.trace(UNIT).manifest == item
+    assert not lost.fetch(UNIT, 5, item).good  # the files come from the unit itself
+    assert dict(stored(stores[0], checkpoint(contents, 2, epoch=5), contents).lives) == {"a": 0, "b": 1}
+    assert dict(stored(lost, item, contents).lives) == {"b": 1}
+    assert lost.fetch(UNIT, 5, item).good
+
+
+def test_a_store_opened_for_a_new_life_learns_before_it_takes_part(base):
+    contents, stores = Contents(), three(base)
+    for store in stores:
+        stored(store, checkpoint(contents, 1), contents)
+    wiped(stores[2])
+    again = OpenStore("c", f"{base}/c", life=1)
+
+    with pytest.raises(StoreAway, match="has not yet learnt"):
+        again.ask(ClaimSent(UNIT, 9, "h"))
+    again.join(stores[:2], [UNIT], peers_needed=2)
+    again = OpenStore("c", f"{base}/c")  # a new process, which does not know of the loss
+
+    assert again.trace(UNIT) == stores[0].trace(UNIT)
+    assert again.life == 1
+
+
+def test_a_store_does_not_take_part_after_half_of_its_peers(base):
+    """The other half may know a higher epoch."""
+    contents, stores = Contents(), three(base)
+    for store in stores:
+        store.ask(ClaimSent(UNIT, 3, "h"))
+    stores[0].ask(ClaimSent(UNIT, 7, "h"))
+    wiped(stores[2])
+    again = OpenStore("c", f"{base}/c", life=1)
+
+    with pytest.raises(StoreAway, match="from 1 of the 2 peers"):
+        again.join(stores[1:2], [UNIT], peers_needed=2)
+    with pytest.raises(StoreAway, match="has not yet learnt"):
+        OpenStore("c", f"{base}/c").ask(ClaimSent(UNIT, 7, "h"))
+
+    again.join(stores[:2], [UNIT], peers_needed=2)
+    assert isinstance(again.ask(ClaimSent(UNIT, 7, "h")), ClaimRefused)
+
+
+def test_a_store_that_has_not_learnt_yet_teaches_nobody(base):
+    """Two empty ones would tell each other that there is nothing to know."""
+    stores = three(base)
+    for store in stores:
+        store.ask(ClaimSent(UNIT, 3, "h"))
+    wiped(stores[1])
+    wiped(stores[2])
+    empty = [OpenStore(name, f"{base}/{name}", life=1) for name in "bc"]
+
+    for one, other in (empty, empty[::-1]):
+        with pytest.raises(StoreAway, match="from 1 of the 2 peers"):
+            one.join([stores[0], other], [UNIT], peers_needed=2)
+
+
+def test_a_store_with_no_peers_to_ask_goes_on_if_told_so(base):
+    contents, store = Contents(), OpenStore("a", base)
+    stored(store, checkpoint(contents, 1), contents)
+    wiped(store)
+    with pytest.raises(StoreLost):
+        store.usage()
+    store.reopen()
+    store.join([], [UNIT], peers_needed=0)
+
+    stored(store, checkpoint(contents, 2), contents)
+
+
+def test_a_folder_that_vanishes_while_a_file_is_written_is_a_lost_one(tmp_path):
+    contents, store = Contents(), OpenStore("a", str(tmp_path / "s"))
+    item = checkpoint(contents, 1)
+
+    def content(name: str) -> bytes:
+        shutil.rmtree(tmp_path / "s", ignore_errors=True)
+        return contents[name]
+
+    with pytest.raises(StoreLost):
+        store.ask(request(item), content)
+    assert not (tmp_path / "s").exists(), "a lost folder must not come back as an empty one"
+
+
+@pytest.mark.parametrize("name", ["epoch", "manifest.json"])
+def test_a_damaged_register_or_manifest_counts_as_a_lost_folder(tmp_path, name):
+    """One flipped digit would promise another epoch."""
+    contents, stores = Contents(), three(str(tmp_path))
+    item = checkpoint(contents, 1, epoch=11)
+    for store in stores:
+        store.ask(ClaimSent(UNIT, 11, "h"))
+        stored(store, item, contents)
+    path = tmp_path / "b" / quoted(UNIT) / name
+    path.write_bytes(path.read_bytes().replace(b'"epoch": 11', b'"epoch": 10'))
+
+    with pytest.raises(StoreLost, match="does not fit its digest"):
+        stores[1].ask(ClaimSent(UNIT, 11, "h"))
+    stores[1].reopen()
+    stores[1].join(stores, [UNIT], peers_needed=2)
+
+    assert stores[1].trace(UNIT) == stores[0].trace(UNIT)
+
+
+def test_a_store_of_a_later_version_is_left_alone(tmp_path):
+    contents, store = Contents(), OpenStore("a", str(tmp_path))
+    stored(store, checkpoint(contents, 1), contents)
+    path = tmp_path / quoted(UNIT) / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"format": 1', b'"format": 2'))
+
+    with pytest.raises(StoreAway, match="later version") as told:
+        store.ask(ClaimSent(UNIT, 2, "h"))
+    assert not isinstance(told.value, StoreLost)
+
+
+def test_two_stores_do_not_share_a_place(base):
+    """Two copies in one folder are one copy."""
+    OpenStore("a", base).trace(UNIT)
+
+    with pytest.raises(StoreAway, match="belongs to store 'a'"):
+        OpenStore("b", base).trace(UNIT)
+
+
+def test_what_the_operating_system_says_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(StoreAway, match="Not a directory|File exists"):
+        OpenStore("a", str(tmp_path / "file" / "store")).trace(UNIT)
+    with pytest.raises(StoreAway, match="Protocol not known"):
+        OpenStore("a", "nowhere://x").trace(UNIT)
+
+
+def test_a_store_that_was_away_is_used_as_soon_as_it_is_back(tmp_path):
+    contents, store = Contents(), OpenStore("a", str(tmp_path / "s"))
+    item = checkpoint(contents, 1)
+    stored(store, item, contents)
+    files = tmp_path / "s" / quoted(UNIT) / "files"
+    os.rename(files, files.with_name("moved"))
+    files.write_text("in the way")
+
+    with pytest.raises(StoreAway) as told:
+        store.ask(request(checkpoint(contents, 2)), contents)
+    assert not isinstance(told.value, StoreLost)
+    files.unlink()
+    os.rename(files.with_name("moved"), files)
+
+    stored(store, checkpoint(contents, 2), contents)
+
+
+# ---- formats --------------------------------------------------------------------------
+
+manifests = st.builds(
+    Manifest,
+    unit=st.text(max_size=20),
+    epoch=st.integers(0, 2**60),
+    serial=st.integers(0, 2**60),
+    frame=st.integers(-1, 2**60),
+    queues=st.lists(st.tuples(st.text(max_size=9), st.integers(0, 2**60)), max_size=3).map(tuple),
+    files=st.lists(st.binary(max_size=9).map(lambda c: file_name("f", c)), max_size=3).map(tuple),
+)
+
+
+@given(manifests)
+def test_a_manifest_comes_back_from_its_json(manifest):
+    assert from_json(to_json(manifest)) == manifest
+
+
+@given(manifests, st.data())
+def test_a_manifest_with_any_other_bytes_is_damaged_or_the_same(manifest, data):
+    content = bytearray(to_json(manifest))
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        assert from_json(bytes(content)) == manifest
+    except (Damaged, NewerFormat):
+        pass
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_different_names_have_different_paths(one, other):
+    for dots in (False, True):
+        assert (quoted(one, dots=dots) == quoted(other, dots=dots)) == (one == other)
+    assert "/" not in quoted(one) and "." not in quoted(one)
+
+
+@given(st.text(max_size=9), st.binary(max_size=50), st.binary(max_size=50))
+def test_a_name_fits_its_content_alone(prefix, content, other):
+    name = file_name(prefix, content)
+    assert is_whole(name, content)
+    assert is_whole(name, other) == (content == other)
+
+
+def test_a_fact_of_no_known_shape_is_damaged():
+    assert unsealed(sealed({"epoch": 3})) == {"epoch": 3}
+    for content in (b"", b"[]", b"3", b'{"format": 1}', b"\xff", sealed({"epoch": 3}).replace(b"1,", b"0,", 1)):
+        with pytest.raises(Damaged):
+            unsealed(content)
+
+
+# ---- any order ------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["store", "prepare", "commit", "claim", "reopen"]), st.integers(1, 4), st.integers(1, 4)), max_size=14))
+def test_the_epoch_and_the_checkpoint_in_force_never_go_back(steps):
+    """Whatever is asked in whatever order by whatever instance, and however often the store is opened."""
+    base, contents = memory_url(), Contents()
+    store = OpenStore("a", base)
+    epoch, key = 0, (0, 0)
+    for step, asked, serial in steps:
+        item = checkpoint(contents, serial, epoch=asked)
+        if step == "reopen":
+            store = OpenStore("a", base)
+        elif step == "claim":
+            answer = store.ask(ClaimSent(UNIT, asked, "h"))
+            assert isinstance(answer, ClaimGranted) <= (asked > epoch)
+        else:
+            stage = {"store": Stage.FINAL, "prepare": Stage.PREPARE, "commit": Stage.COMMIT}[step]
+            answer = store.ask(request(item, stage), contents)
+            assert (answer.verdict is Verdict.REFUSED) >= (asked < epoch)
+        trace = OpenStore("a", base).trace(UNIT)
+        assert trace.epoch >= epoch
+        assert (trace.manifest.key if trace.manifest else (0, 0)) >= key
+        if trace.manifest:
+            assert store.fetch(UNIT, trace.epoch, trace.manifest).good
+        epoch, key = trace.epoch, trace.manifest.key if trace.manifest else (0, 0)
