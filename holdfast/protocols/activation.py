@@ -10,7 +10,9 @@ newest manifest and from then on refuses lower epochs (`fencing.claim_quorum` ma
 every stored checkpoint visible to every claim). The near checkpoint, state and queue
 of the last instance on this host, may be used instead only if that instance held the
 epoch just before ours, so nobody ran in between, and if it is not older than the
-newest manifest; after a power failure its host does not offer it.
+newest manifest; after a power failure its host does not offer it. With it may come
+pinned states of checkpoints that were pending. Those behind the newest manifest only:
+storing an older one under our higher epoch would put the unit back behind its acks.
 
 Pure: no clock, randomness, thread, file or socket; a retry is an event.
 Driven by `hosts` (supervisor) and by `simulation.supervision`.
@@ -43,10 +45,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class NearCheckpoint:
-    """What the host still has of the last instance here."""
+    """What the host still has of the last instance here; `pins` are (serial, frame)."""
 
     epoch: int
     frame: Frame
+    pins: tuple[tuple[int, Frame], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,8 @@ class StartUnit:
 
     `stored` is what may be acknowledged: the position of the newest checkpoint that
     enough of the answering stores hold. A manifest that fewer hold may be started
-    from, but the next claim may miss it, so upstream must keep its inputs.
+    from, but the next claim may miss it, so upstream must keep its inputs. Of the near
+    checkpoint's pins only `pinned` may be handed on; the others are to be dropped first.
     """
 
     epoch: int
@@ -108,6 +112,7 @@ class StartUnit:
     manifest: Manifest | None
     store: str | None
     stored: Frame
+    pinned: tuple[tuple[int, Frame], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +245,11 @@ class Activation:
         self, near: NearCheckpoint | None, manifest: Manifest | None, store: str | None
     ) -> list[ActivationInstruction]:
         self.over = True
-        return [StartUnit(self._epoch, near, manifest, store, self._confirmed())]
+        pinned: tuple[tuple[int, Frame], ...] = ()
+        if near is not None:
+            newest = 0 if manifest is None else manifest.frame
+            pinned = tuple(pin for pin in near.pins if pin[1] > newest)
+        return [StartUnit(self._epoch, near, manifest, store, self._confirmed(), pinned)]
 
     def _confirmed(self) -> Frame:
         held = [grant.manifest for grant in self._granted.values() if grant.manifest is not None]

@@ -39,12 +39,16 @@ class PartialCheckpoint(NoProtection):
         super().__init__(wiring, every, epoch, restored)
         invariant(every >= 1, f"checkpoint every {every} frames")
         self._every = every
-        self._serial = 0
+        self._serial = restored.serial
+        self._left_over = restored.pinned
         self._storing: tuple[int, Frame] | None = None
 
     @property
     def pending(self) -> tuple[Frame, ...]:
         return () if self._storing is None else (self._storing[1],)
+
+    def start(self) -> list[CheckpointInstruction]:
+        return [UnpinFrame(serial) for serial, _ in self._left_over]
 
     def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:
         out = super().handle(event)

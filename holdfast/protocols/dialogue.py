@@ -343,7 +343,12 @@ class Restored:
     `frame` is the position of the state, `stored` that of the newest checkpoint a
     restart could fall back to. `frames` are the sealed frames that came along, by
     port and number; `acked` says how far each consumer is known to be safe. An
-    instance that is not `placed` may have been further; it must find its place.
+    instance that is not `placed` may have been further; it must find its place. So must
+    one that starts from the near checkpoint of an instance that had not found its own.
+
+    `pinned` are the (serial, frame) of pins that outlived a crash of the process, as
+    `StartUnit.pinned` allows them: the machine takes them up again or unpins them, and
+    gives no serial twice. A driver that drops all pins leaves it empty.
     """
 
     frame: Frame = 0
@@ -351,6 +356,12 @@ class Restored:
     acked: tuple[tuple[EdgeId, Frame], ...] = ()
     frames: tuple[tuple[Frame, OutputFrame], ...] = ()
     placed: bool = True
+    pinned: tuple[tuple[int, Frame], ...] = ()
+
+    @property
+    def serial(self) -> int:
+        """The highest serial in use."""
+        return max((serial for serial, _ in self.pinned), default=0)
 
 
 class CheckpointMachine(Protocol):

@@ -9,9 +9,12 @@ checkpoint is at m or later. So on every edge stored safe_out(x) <= safe_in(y): 
 restored producer makes again all that a restored consumer can miss. Requests (id, m)
 follow the frames downstream until units whose outputs all leave the graph; acks come
 back and make one pending checkpoint after the other permanent. A crash forgets the
-pending ones; producers send their requests again when the consumer is back.
+pending ones, or some of them if their pins are still on the host's disk: those are
+taken up again under ids of their own. Producers send their requests again when the
+consumer is back.
 
 Sinks are consumers too: a checkpoint waits until the ledger has what came before it.
+A consumer with a partial protection is waited for until it has processed the frame.
 If one ack completes several pending checkpoints, only the newest travels.
 
 On a cycle every unit would wait for the next one for ever: refused, see `extended`.
@@ -75,23 +78,37 @@ class Ecoc:
 
     lossy = False
     _can_extend = False
+    _takes_up_pins = True
 
     def __init__(
-        self, wiring: Wiring, every: int, epoch: int, restored: Restored, phase: int = 0
+        self,
+        wiring: Wiring,
+        every: int,
+        epoch: int,
+        restored: Restored,
+        phase: int = 0,
+        triggers: bool | None = None,
     ) -> None:
+        """`triggers`: start rounds by its own interval. Units that read sources do; so
+        must one whose producers all have protections that ask nobody for checkpoints."""
         invariant(every >= 1, f"checkpoint every {every} frames")
         self._refuse(wiring)
         self._wiring = wiring
         self._every = every
         self._phase = phase
         self._epoch = epoch
-        self._triggers = wiring.is_source
+        self._triggers = wiring.is_source if triggers is None else triggers
         self._acked: dict[EdgeId, Frame] = {e.edge: restored.frame for e in wiring.outputs}
         self._acked.update(restored.acked)
         self._processed = restored.frame
         self._stored = restored.stored
-        self._serial = 0
-        self._pending: list[Pending] = []
+        self._serial = restored.serial
+        taken = [pin for pin in restored.pinned if self._takes_up_pins and pin[1] > self._stored]
+        self._left_over = [serial for serial, frame in restored.pinned if (serial, frame) not in taken]
+        self._pending: list[Pending] = [
+            Pending(serial, frame, {CheckId(wiring.unit, epoch, serial): None}, self._can_extend)
+            for serial, frame in sorted(taken, key=lambda pin: pin[1])
+        ]
         self._storing: Pending | None = None
         self._wanted: list[RequestArrived] = []
 
@@ -127,7 +144,10 @@ class Ecoc:
         return {}
 
     def start(self) -> list[CheckpointInstruction]:
-        return []
+        # Requests for what was taken up follow when each consumer is in contact.
+        unpins: list[CheckpointInstruction] = [UnpinFrame(serial) for serial in self._left_over]
+        self._left_over = []
+        return unpins + self._settle()
 
     def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:
         match event:
@@ -224,7 +244,9 @@ class Ecoc:
     # ---- permanence -------------------------------------------------------------------
 
     def _edge_covers(self, pending: Pending, edge: OutputEdge) -> bool:
-        return self._acked[edge.edge] >= pending.frame
+        # A consumer that acks late has processed more than it acked. To wait for the ack
+        # itself is to wait for frames that a producer at its bound will never make.
+        return self._acked[edge.edge] >= pending.frame - edge.lag
 
     def _queues(self, pending: Pending) -> tuple[tuple[EdgeId, Frame], ...]:
         return ()

@@ -54,9 +54,15 @@ class Extended(Ecoc):
     _can_extend = True
 
     def __init__(
-        self, wiring: Wiring, every: int, epoch: int, restored: Restored, phase: int = 0
+        self,
+        wiring: Wiring,
+        every: int,
+        epoch: int,
+        restored: Restored,
+        phase: int = 0,
+        triggers: bool | None = None,
     ) -> None:
-        super().__init__(wiring, every, epoch, restored, phase)
+        super().__init__(wiring, every, epoch, restored, phase, triggers)
         self._cyclic = {e.edge for e in wiring.inputs if e.on_cycle}
         self._cyclic_outputs = [e for e in wiring.outputs if e.on_cycle]
         self._sizes: dict[EdgeId, dict[Frame, int]] = {e.edge: {} for e in wiring.inputs}
@@ -172,7 +178,7 @@ class Extended(Ecoc):
         enough = pending.relaxed.get(edge.edge, pending.frame)
         if enough is None:
             return True
-        return self._acked[edge.edge] >= min(enough, pending.frame - edge.delay)
+        return self._acked[edge.edge] >= min(enough, pending.frame - edge.delay) - edge.lag
 
     def _queues(self, pending: Pending) -> tuple[tuple[EdgeId, Frame], ...]:
         return tuple(

@@ -42,10 +42,19 @@ __all__ = ["Synchronised"]
 class Synchronised(Ecoc):
     """State changes only through `handle`."""
 
+    # What was prepared is dropped by the claim, so a pin alone is not worth keeping.
+    _takes_up_pins = False
+
     def __init__(
-        self, wiring: Wiring, every: int, epoch: int, restored: Restored, phase: int = 0
+        self,
+        wiring: Wiring,
+        every: int,
+        epoch: int,
+        restored: Restored,
+        phase: int = 0,
+        triggers: bool | None = None,
     ) -> None:
-        super().__init__(wiring, every, epoch, restored, phase)
+        super().__init__(wiring, every, epoch, restored, phase, triggers)
         # States before this one died with the instance that made them.
         self._oldest = restored.frame
         self._prepared_serial: int | None = None

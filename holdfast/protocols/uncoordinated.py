@@ -62,7 +62,8 @@ class Uncoordinated:
         self._processed = restored.frame
         self._stored = restored.stored
         self._left: int | None = None
-        self._serial = 0
+        self._serial = restored.serial
+        self._left_over = restored.pinned
         self._storing: tuple[int, Frame] | None = None
         self._wanted: Frame | None = None
         self._asked: Frame | None = None
@@ -89,8 +90,12 @@ class Uncoordinated:
         return {self._wiring.unit: self._size}
 
     def start(self) -> list[CheckpointInstruction]:
-        # Half of the interval, rounded up, to one and a half of it.
-        return [DrawInterval((self._every + 1) // 2, (3 * self._every) // 2)]
+        # What was on its way is overtaken by the next checkpoint. The interval: half of
+        # the declared one, rounded up, to one and a half of it.
+        return [
+            *(UnpinFrame(serial) for serial, _ in self._left_over),
+            DrawInterval((self._every + 1) // 2, (3 * self._every) // 2),
+        ]
 
     def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:
         match event:

@@ -113,6 +113,11 @@ class Unit:
         self._input_bytes: tuple[int, ...] = ()
         self.stepped_down = False
 
+    @property
+    def placed(self) -> bool:
+        """Whether it knows where it goes on; until then it seals and sends nothing."""
+        return self._placing is None
+
     def start(self) -> list[UnitInstruction]:
         """Make contact on every edge; producers replay, consumers say where they stand."""
         out = self._wire(self.protection.start())

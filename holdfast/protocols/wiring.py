@@ -32,7 +32,11 @@ class InputEdge:
 
 @dataclass(frozen=True, slots=True)
 class OutputEdge:
-    """An edge that a unit feeds. `outside`: it feeds a sink with a ledger."""
+    """An edge that a unit feeds. `outside`: it feeds a sink with a ledger.
+
+    `lag`: the consumer acks what it processed, this many frames late (`none.ACK_LAG` for
+    partial protections, which store nothing that an ack could wait for).
+    """
 
     edge: EdgeId
     port: int
@@ -40,6 +44,7 @@ class OutputEdge:
     delay: int = 0
     on_cycle: bool = False
     outside: bool = False
+    lag: int = 0
 
 
 @dataclass(frozen=True, slots=True)

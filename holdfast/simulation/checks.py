@@ -10,6 +10,11 @@ what its queue trimmed or believes acknowledged, or what the checkpoint's queue 
 not hold. So one comparison per edge covers: stored safe_out(x) <= safe_in(y) or the
 frames between are in x's stored checkpoint; relaxed consistency of the running
 edge; and no trimmed frame needed again. Only edges whose ends changed are looked at.
+
+Units whose protection may lose are asked for less. One that died owes its consumers
+nothing; what it offers while it runs must still reach back to what a lossless consumer
+needs. It needs nothing itself. Only such a unit may skip frames, and only outputs below
+one that did may differ from the ideal run.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from holdfast.protocols.dialogue import Send, UnitMessage
 from holdfast.protocols.fencing import claim_quorum
 from holdfast.protocols.messages import Manifest, RefusalSent
 from holdfast.protocols.none import ACK_LAG
+from holdfast.protocols.unit import Unit
 from holdfast.simulation.graphs import FRAME_BYTES_MAX
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.world import ScheduleBroken
@@ -36,12 +42,16 @@ class Checks:
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._into: dict[str, list[tuple[str, int]]] = {}
-        self._out_of: dict[str, list[str]] = {}
+        self._lossy = schedule.protections.lossy
+        self._inner = frozenset(schedule.graph.inner)
+        self._into: dict[str, list[tuple[str, int]]] = {u: [] for u in schedule.graph.wirings}
+        self._out_of: dict[str, list[str]] = {u: [] for u in schedule.graph.wirings}
         self._ends: dict[str, tuple[str, str]] = {}
         for edge in schedule.graph.edges:
-            self._into.setdefault(edge.consumer, []).append((edge.name, edge.delay))
-            self._out_of.setdefault(edge.producer, []).append(edge.name)
+            if edge.consumer in self._lossy:
+                continue
+            self._into[edge.consumer].append((edge.name, edge.delay))
+            self._out_of[edge.producer].append(edge.name)
             self._ends[edge.name] = (edge.producer, edge.consumer)
         # Before the first step nobody offers less than everything or has anything.
         self._low = {edge.name: 0 for edge in schedule.graph.edges}
@@ -54,40 +64,39 @@ class Checks:
     # ---- after every step --------------------------------------------------------------
 
     def after_step(self, touched: Iterable[str]) -> None:
-        if self._schedule.lossy:
-            self._after_lossy_step(touched)
-            return
+        schedule = self._schedule
         low, need = self._low, self._need
-        edges = set()
+        edges = []
         for unit in touched:
-            instance = self._schedule.current[unit]
-            runs = instance.alive or (
-                instance.near_valid and self._schedule.hosts[instance.host].up
-            )
-            inner = ":" not in unit
-            stored = self.places(unit) if inner else ()
+            instance = schedule.current[unit]
+            machine = instance.machine
+            runs = instance.alive or (instance.near_valid and schedule.hosts[instance.host].up)
+            inner = unit in self._inner
             if runs and inner:
-                self._bounded(unit, instance)
-            least = instance.machine.processed if runs else None
-            held = []
+                self._bounded(unit, machine)
+            if unit in self._lossy:
+                runs = runs and machine.placed and (instance.alive or instance.keeps_near)
+                stored = []
+            else:
+                stored = self.places(unit) if inner else []
+            least = machine.processed if runs else None
             for manifest in stored:
                 frame = 0 if manifest is None else manifest.frame
                 if least is None or frame < least:
                     least = frame
-                if manifest is not None:
-                    held.append((frame, dict(manifest.queues)))
-            for edge, delay in self._into.get(unit, ()):
+            for edge, delay in self._into[unit]:
                 need[edge] = max((least or 0) - delay, 0)
-                edges.add(edge)
-            queue = instance.machine.queue
-            for edge in self._out_of.get(unit, ()):
+                edges.append(edge)
+            queue = machine.queue
+            for edge in self._out_of[unit]:
                 value = max(queue.trimmed(edge), queue.acked[edge]) if runs else 0
-                for frame, queues in held:
-                    after = queues.get(edge, frame)
-                    if after > value:
-                        value = after
+                for manifest in stored:
+                    if manifest is not None:
+                        after = _held_after(manifest, edge)
+                        if after > value:
+                            value = after
                 low[edge] = value
-                edges.add(edge)
+                edges.append(edge)
         for edge in edges:
             if low[edge] > need[edge]:
                 self._gap(edge)
@@ -100,18 +109,11 @@ class Checks:
             f"{x} has nothing up to {self._low[edge]}",
         )
 
-    def _bounded(self, unit: str, instance: Instance) -> None:
-        machine = instance.machine
+    def _bounded(self, unit: str, machine: Unit) -> None:
         if machine.queue.sealed != machine.processed:
             raise ScheduleBroken(unit, "queue and state are at different frames")
         if machine.queue.bytes_held >= self._schedule.bytes_max + FRAME_BYTES_MAX:
             raise ScheduleBroken(unit, f"queue holds {machine.queue.bytes_held} bytes")
-
-    def _after_lossy_step(self, touched: Iterable[str]) -> None:
-        for unit in touched:
-            instance = self._schedule.current[unit]
-            if instance.alive and ":" not in unit:
-                self._bounded(unit, instance)
 
     def places(self, unit: str) -> list[Manifest | None]:
         """The stored checkpoints that a claim made now could start from."""
@@ -175,7 +177,7 @@ class Checks:
 
     def skipped(self, unit: str) -> None:
         """A unit lost frames: it and all that it feeds may be tainted from now on."""
-        if not self._schedule.lossy:
+        if unit not in self._lossy:
             raise ScheduleBroken(unit, "lost frames under a lossless protection")
         todo = [unit]
         while todo:
@@ -218,7 +220,7 @@ class Checks:
         schedule = self._schedule
         for edge in schedule.graph.edges:
             queue = schedule.current[edge.producer].machine.queue
-            lag = ACK_LAG if schedule.lossy and not edge.consumer.startswith("sink:") else 0
+            lag = ACK_LAG if edge.consumer in self._lossy else 0
             if queue.acked[edge.name] < schedule.frames - edge.delay - lag:
                 return f"{edge.name} acknowledged up to {queue.acked[edge.name]}"
         return None
@@ -238,6 +240,14 @@ class Checks:
     def fail_unacknowledged(self) -> None:
         left = self.all_acknowledged()
         raise ScheduleBroken("schedule", f"after {self._schedule.frames} frames {left}")
+
+
+def _held_after(manifest: Manifest, edge: str) -> int:
+    """The frames of an edge after this number, up to the checkpoint's own, are in it."""
+    for name, after in manifest.queues:
+        if name == edge:
+            return after
+    return manifest.frame
 
 
 def image(thing: Any) -> Any:

@@ -10,13 +10,14 @@ The outside world is drawn as units too: `log:X` feeds X, `sink:X` takes from X.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache
 from random import Random
 from zlib import crc32
 
 from holdfast.protocols.dialogue import OutputFrame
 from holdfast.protocols.messages import Kind
+from holdfast.protocols.none import ACK_LAG
 from holdfast.protocols.wiring import InputEdge, OutputEdge, UnitId, Wiring
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "first_state",
     "graph_for",
     "ideal_run",
+    "lagging",
     "next_state",
     "outputs_of",
 ]
@@ -187,6 +189,22 @@ def _random_graph(rng: Random, cyclic: bool) -> Graph:
     return _build("cycles" if cyclic else "random", units, links)
 
 
+def lagging(graph: Graph, lossy: frozenset[UnitId]) -> Graph:
+    """The graph as wired when these units have partial protections and ack late."""
+    if not lossy:
+        return graph
+    wirings = {
+        unit: replace(
+            wiring,
+            outputs=tuple(
+                replace(e, lag=ACK_LAG) if e.consumer in lossy else e for e in wiring.outputs
+            ),
+        )
+        for unit, wiring in graph.wirings.items()
+    }
+    return replace(graph, wirings=wirings)
+
+
 def first_state(unit: UnitId) -> int:
     """State before the first frame; `hash` of a string would differ between runs."""
     return crc32(unit.encode()) & ~1
@@ -212,14 +230,20 @@ def outputs_of(wiring: Wiring, state: int) -> tuple[OutputFrame, ...]:
     return tuple(out)
 
 
-@lru_cache(maxsize=16)
-def _ideal_fixed(name: str, frames: int) -> dict[UnitId, list[int]]:
-    return _ideal(_FIXED[name], frames)
+# The ideal run of a fixed graph is made once, this long; longer than any schedule.
+_IDEAL_FRAMES = 40
+
+
+@cache
+def _ideal_fixed(name: str) -> dict[UnitId, list[int]]:
+    return _ideal(_FIXED[name], _IDEAL_FRAMES)
 
 
 def ideal_run(graph: Graph, frames: int) -> dict[UnitId, list[int]]:
     """State of every unit after each frame in a run without delay, loss or error."""
-    return _ideal_fixed(graph.name, frames) if graph.name in _FIXED else _ideal(graph, frames)
+    if graph.name in _FIXED and frames <= _IDEAL_FRAMES:
+        return _ideal_fixed(graph.name)
+    return _ideal(graph, frames)
 
 
 def _ideal(graph: Graph, frames: int) -> dict[UnitId, list[int]]:

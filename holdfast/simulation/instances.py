@@ -69,6 +69,7 @@ class Instance:
         restored: Restored,
         state: int,
         base: tuple[int, str] | None,
+        pins: dict[int, tuple[int, int]],
     ) -> None:
         self.schedule = schedule
         self.world = schedule.world
@@ -96,8 +97,13 @@ class Instance:
         self._base = base
         self._since_base = 0
         self._manifests: dict[int, Manifest] = {}
-        self._pins: dict[int, int] = {}
+        # Serial to (frame, state), on the host's disk; an unpin may not be carried out
+        # before a crash.
+        self._pins = pins
+        self._unpinned: dict[int, tuple[int, int]] = {}
+        self.pins_left: dict[int, tuple[int, int]] = {}
         self._outside = ":" in unit
+        self.keeps_near = not self._outside and schedule.protections.keeps_near(unit)
         self._ideal = schedule.ideal[unit]
 
     # ---- what happens to it ----------------------------------------------------------
@@ -106,10 +112,19 @@ class Instance:
         self.carry_out(self.machine.start())
 
     def kill(self, near_valid: bool) -> None:
+        if self.alive and near_valid:
+            self._leave_pins()
         self.alive = False
         self.near_valid = self.near_valid and near_valid
         self.world.note(self.unit, f"epoch {self.epoch} killed, near {self.near_valid}")
         self.world.touched.add(self.unit)
+
+    def _leave_pins(self) -> None:
+        """The process died, its host's disk did not: pins may be there, or be torn."""
+        rng = self.world.rng
+        if rng.random() < 0.7:
+            late = {s: pin for s, pin in self._unpinned.items() if rng.random() < 0.5}
+            self.pins_left = {**late, **self._pins}
 
     def thaw(self) -> None:
         self.frozen = False
@@ -193,7 +208,7 @@ class Instance:
                 case PinFrame(serial, frame):
                     self._pin(serial, frame)
                 case UnpinFrame(serial):
-                    self._pins.pop(serial, None)
+                    self._unpin(serial)
                 case StoreCheckpoint(serial, frame, queues):
                     manifest = self._pack(serial, frame, queues)
                     self._ship(self.shipping.ship(manifest, Stage.FINAL))
@@ -227,17 +242,25 @@ class Instance:
     def _pin(self, serial: int, frame: int) -> None:
         if frame not in self.states:
             raise ScheduleBroken(self.unit, f"pin of frame {frame}, which it does not hold")
-        self._pins[serial] = frame
+        if serial in self._pins:
+            raise ScheduleBroken(self.unit, f"serial {serial} is pinned already")
+        self._pins[serial] = (frame, self.states[frame])
         self.schedule.pinned(self)
+
+    def _unpin(self, serial: int) -> None:
+        if serial in self._pins:
+            self._unpinned[serial] = self._pins.pop(serial)
+            if len(self._unpinned) > 2:
+                del self._unpinned[min(self._unpinned)]
 
     def _pack(
         self, serial: int, frame: int, queues: tuple[tuple[str, int], ...]
     ) -> Manifest:
         """The files of a checkpoint; their names are their hashes."""
-        if self._pins.get(serial) != frame:
+        pinned, state = self._pins.get(serial, (None, 0))
+        if pinned != frame:
             raise ScheduleBroken(self.unit, f"checkpoint {serial} of frame {frame} not pinned")
         blobs = self.schedule.blobs
-        state = self.states[frame]
         if self._base is None or self._since_base >= _CHECKPOINTS_PER_BASE:
             name = f"{self.unit}/base.{frame}.{state:x}"
             blobs[name] = state
@@ -296,6 +319,8 @@ class Instance:
             stored,
             tuple(queue.acked.items()),
             tuple(queue.contents()),
+            # One that died before it had found its place leaves that to the next.
+            placed=self.machine.placed,
         )
         return restored, self.states[frame], self._base
 

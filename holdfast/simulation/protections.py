@@ -1,7 +1,8 @@
 """Which protection machine a unit gets in a schedule, by the name of the protocol.
 
 `ecoc` and `synchronised` are refused on cyclic graphs, as `check` refuses them for a
-user. `mixed` draws a lossless protection for each unit.
+user. `mixed` draws a lossless protection for each unit, `mixed_lossy` any one, with at
+least one that may lose; both draw an interval for each unit too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.wiring import Wiring
 from holdfast.simulation.graphs import Graph
 
-__all__ = ["PROTECTIONS", "Protections"]
+__all__ = ["INTERVAL_MAX", "PROTECTIONS", "Protections"]
 
 PROTECTIONS = (
     "none",
@@ -29,10 +30,16 @@ PROTECTIONS = (
     "ecoc",
     "extended",
     "mixed",
+    "mixed_lossy",
 )
 
 # In this share of schedules all sources trigger at the same frames.
 _ALIGNED = 0.3
+
+INTERVAL_MAX = 6
+
+_LOSSY = ("none", "checkpoint")
+_COORDINATED = ("ecoc", "extended", "synchronised")
 
 
 class Protections:
@@ -41,9 +48,7 @@ class Protections:
     def __init__(
         self, protocol: str, graph: Graph, every: int, rng: Random, replaced: dict[str, Any]
     ) -> None:
-        self.every = every
-        self._mixed = protocol == "mixed"
-        self.lossy = protocol in ("none", "checkpoint")
+        self._mixed = protocol.startswith("mixed")
         self._classes: dict[str, Any] = {
             "none": NoProtection,
             "checkpoint": PartialCheckpoint,
@@ -54,7 +59,8 @@ class Protections:
             **replaced,
         }
         self._names = {unit: protocol for unit in graph.inner}
-        if protocol == "mixed":
+        self._every = dict.fromkeys(graph.inner, every)
+        if self._mixed:
             for unit in graph.inner:
                 anywhere = ("uncoordinated", "extended")
                 acyclic = (*anywhere, "ecoc", "synchronised", "synchronised")
@@ -62,15 +68,31 @@ class Protections:
                 late = wiring.on_cycle or any(e.delay for e in wiring.outputs)
                 names = anywhere if late else acyclic
                 self._names[unit] = rng.choice(names)
+                self._every[unit] = rng.randint(3, every)
+        if protocol == "mixed_lossy":
+            for unit in rng.sample(graph.inner, rng.randint(1, len(graph.inner) - 1)):
+                self._names[unit] = rng.choice(_LOSSY)
+        self.lossy = frozenset(u for u, name in self._names.items() if name in _LOSSY)
+        self._triggers = {
+            unit: graph.wirings[unit].is_source
+            or not any(
+                self._names[e.producer] in _COORDINATED for e in graph.wirings[unit].inputs
+            )
+            for unit in graph.inner
+        }
         aligned = rng.random() < _ALIGNED
-        self._phases = {unit: 0 if aligned else rng.randrange(every) for unit in graph.inner}
+        self._phases = {
+            unit: 0 if aligned else rng.randrange(n) for unit, n in self._every.items()
+        }
 
     def machine(self, wiring: Wiring, epoch: int, restored: Restored) -> CheckpointMachine:
-        name = self._names[wiring.unit]
-        if name in ("none", "checkpoint", "uncoordinated"):
-            return self._classes[name](wiring, self.every, epoch, restored)
-        phase = self._phases[wiring.unit]
-        return self._classes[name](wiring, self.every, epoch, restored, phase)
+        unit = wiring.unit
+        name = self._names[unit]
+        if name not in _COORDINATED:
+            return self._classes[name](wiring, self._every[unit], epoch, restored)
+        return self._classes[name](
+            wiring, self._every[unit], epoch, restored, self._phases[unit], self._triggers[unit]
+        )
 
     def keeps_near(self, unit: str) -> bool:
         """Whether a restart on the same host may use what the last instance left."""
@@ -79,11 +101,11 @@ class Protections:
     def asks(self, wiring: Wiring, round_number: int) -> bool:
         """Whether a person who wants a checkpoint of the process asks this unit.
 
-        Uncoordinated units are asked each; requests of coordinated sources must reach
-        everybody else by themselves. Only where a join may answer with an older
-        checkpoint are the others asked too, once the sources had their round.
+        Uncoordinated units are asked each; requests of those that start rounds must
+        reach everybody else by themselves. Only where a join may answer with an older
+        checkpoint are the others asked too, once the first had their round.
         """
         name = self._names[wiring.unit]
-        if name == "uncoordinated" or wiring.is_source:
+        if name == "uncoordinated" or self._triggers[wiring.unit]:
             return True
         return round_number > 0 and (name == "extended" or self._mixed)

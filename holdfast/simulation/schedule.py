@@ -31,10 +31,10 @@ from holdfast.protocols.unit import Unit
 from holdfast.protocols.wiring import Wiring
 from holdfast.simulation.checks import Checks
 from holdfast.simulation.faults import Faults
-from holdfast.simulation.graphs import FRAME_BYTES_MAX, first_state, graph_for, ideal_run
+from holdfast.simulation.graphs import FRAME_BYTES_MAX, first_state, graph_for, ideal_run, lagging
 from holdfast.simulation.instances import Instance, restored_from
 from holdfast.simulation.network import Address, Network
-from holdfast.simulation.protections import PROTECTIONS, Protections
+from holdfast.simulation.protections import INTERVAL_MAX, PROTECTIONS, Protections
 from holdfast.simulation.stores import SimulatedStore
 from holdfast.simulation.supervision import ActivationRun, Host, Supervision
 from holdfast.simulation.world import ScheduleBroken, World
@@ -84,9 +84,9 @@ class Schedule:
         self.graph = graph_for(graph, rng)
         self.frames = rng.randint(16, 26)
         self.frame_time = 1.4 + 0.8 * rng.random()
-        every = rng.randint(3, 6)
+        every = rng.randint(3, INTERVAL_MAX)
         self.protections = Protections(protocol, self.graph, every, rng, self.parts.protections)
-        self.lossy = self.protections.lossy
+        self.graph = lagging(self.graph, self.protections.lossy)
         self.bytes_max = self.parts.bytes_max or (
             (2 * (every + 1) + rng.randint(0, 8)) * FRAME_BYTES_MAX
         )
@@ -191,8 +191,9 @@ class Schedule:
         restored: Restored,
         state: int,
         base: tuple[int, str] | None,
+        pins: dict[int, tuple[int, int]] | None = None,
     ) -> Instance:
-        instance = Instance(self, unit, epoch, host, restored, state, base)
+        instance = Instance(self, unit, epoch, host, restored, state, base, pins or {})
         self.instances[instance.address] = instance
         if unit not in self.current or self.current[unit].epoch < epoch:
             self.current[unit] = instance
@@ -205,13 +206,18 @@ class Schedule:
         if (unit, order.epoch) in self.instances:
             raise ScheduleBroken(unit, f"two instances hold epoch {order.epoch}")
         base: tuple[int, str] | None
+        pins: dict[int, tuple[int, int]] = {}
         if order.near is not None and run.left is not None:
             restored, state, base = run.left.near(order.stored)
+            if order.pinned:
+                self.probe("pins_survived_a_crash")
+                pins = {serial: run.left.pins_left[serial] for serial, _ in order.pinned}
+                restored = replace(restored, pinned=order.pinned)
         elif order.manifest is not None:
             restored, state, base = restored_from(order.manifest, self.blobs, order.stored)
         else:
             restored, state, base = Restored(), first_state(unit), None
-        if self.lossy and order.near is None:
+        if unit in self.protections.lossy and order.near is None:
             restored = replace(restored, placed=False)
         before = self.current[unit]
         if before.alive and before.epoch < order.epoch:
@@ -219,7 +225,7 @@ class Schedule:
         self.world.note(
             unit, f"epoch {order.epoch} starts at {restored.frame}, near {order.near is not None}"
         )
-        instance = self._install(unit, order.epoch, run.host.number, restored, state, base)
+        instance = self._install(unit, order.epoch, run.host.number, restored, state, base, pins)
         self.world.touched.add(unit)
         instance.start()
 

@@ -57,7 +57,8 @@ class ActivationRun:
         self.left = left if usable and schedule.protections.keeps_near(unit) else None
         near = None
         if self.left is not None:
-            near = NearCheckpoint(self.left.epoch, self.left.machine.processed)
+            pins = tuple((serial, pin[0]) for serial, pin in self.left.pins_left.items())
+            near = NearCheckpoint(self.left.epoch, self.left.machine.processed, pins)
         self.machine = schedule.parts.activation(
             unit,
             claimant,

@@ -125,3 +125,12 @@ def test_it_gives_way_to_a_higher_epoch():
     machine.handle(granted("b", NEW))
     assert machine.handle(EpochPassed(3)) == [GiveWay(3)]
     assert machine.handle(CopyFetched("a", NEW, True, NEW)) == []
+
+
+def test_pins_behind_the_newest_manifest_are_handed_on_and_no_others():
+    """An older one, stored under the new epoch, would put the unit back behind its acks."""
+    machine = activation(NearCheckpoint(1, 12, pins=((1, 6), (2, 8), (3, 11))))
+    machine.handle(granted("a", OLD))
+    (start,) = machine.handle(granted("b", NEW))
+    assert start.near is not None
+    assert start.pinned == ((3, 11),)

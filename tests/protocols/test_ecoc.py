@@ -20,6 +20,7 @@ from holdfast.protocols.invariants import BrokenInvariant, ProtocolRefused
 from holdfast.protocols.messages import CheckId
 from tests.protocols.wirings import (
     FEEDS_BACK,
+    FEEDS_LATE,
     LAST,
     LOOP,
     MIDDLE,
@@ -144,3 +145,34 @@ def test_an_ack_from_a_stranger_stops_the_unit():
 def test_nothing_is_checkpointed_before_the_first_frame():
     """There is no state to come back to."""
     assert ecoc(SOURCE).handle(CheckpointWanted()) == []
+
+
+def test_a_consumer_that_acks_late_is_waited_for_until_it_processed_the_frame():
+    """Its ack of 5 comes with frame 7, which a producer at its bound never sends."""
+    unit = ecoc(FEEDS_LATE)
+    run_to(unit, 5)
+    unit.handle(RequestArrived("a>join", 1, 1, 5, ids("a")))
+    assert unit.handle(AckArrived("join>avg", 2, {})) == []
+    assert unit.handle(AckArrived("join>avg", 3, {})) == [StoreCheckpoint(1, 5, ())]
+
+
+def test_a_unit_below_protections_that_ask_nobody_starts_rounds_itself():
+    """Else its backup would be as old as the queue above is long."""
+    silent, own = ecoc(MIDDLE), Ecoc(MIDDLE, 4, 1, Restored(), triggers=True)
+    assert run_to(silent, 4) == []
+    assert run_to(own, 4)[0] == PinFrame(1, 4)
+
+
+def test_pins_that_outlived_a_crash_are_taken_up_again():
+    """The state is still there; its consumers are asked again, and no serial is used twice."""
+    acked = (("split>left", 6), ("split>right", 4))
+    unit = ecoc(SPLIT, restored=Restored(9, 4, acked, pinned=((2, 6), (1, 3), (3, 8))), epoch=2)
+    assert unit.start() == [UnpinFrame(1)]
+    assert unit.pending == (6, 8)
+    name = frozenset({CheckId("split", 2, 2)}), frozenset({CheckId("split", 2, 3)})
+    assert unit.handle(EdgeResumed("split>right")) == [
+        SendRequest("split>right", 2, 6, name[0], extendable=False),
+        SendRequest("split>right", 3, 8, name[1], extendable=False),
+    ]
+    assert unit.handle(AckArrived("split>right", 6, {})) == [StoreCheckpoint(2, 6, ())]
+    assert unit.handle(RequestArrived("a>split", 1, 9, 9, ids("a")))[0] == PinFrame(4, 9)

@@ -2,16 +2,20 @@
 
 from holdfast.protocols.checkpoint import PartialCheckpoint
 from holdfast.protocols.dialogue import (
+    AckArrived,
     CheckpointStored,
+    CheckpointWanted,
+    EdgeResumed,
     FramesSkipped,
     PinFrame,
     Restored,
     SendAck,
+    SendRequest,
     StoreCheckpoint,
     UnpinFrame,
 )
 from holdfast.protocols.none import NoProtection
-from tests.protocols.wirings import LAST, LOOP, processed, run_to
+from tests.protocols.wirings import LAST, LOOP, SPLIT, processed, run_to
 
 
 def test_acks_follow_two_frames_late():
@@ -47,3 +51,24 @@ def test_one_partial_checkpoint_is_on_its_way_at_a_time():
     run_to(unit, 4)
     assert not [o for o in unit.handle(processed(8)) if isinstance(o, StoreCheckpoint)]
     assert unit.pending == (4,)
+
+
+def test_consumers_are_asked_when_the_queue_is_half_full():
+    """One that acks what it stored may have nobody else who asks it to store."""
+    unit = NoProtection(SPLIT, 1, 1, Restored())
+    run_to(unit, 8)
+    unit.handle(AckArrived("split>right", 8, {}))
+    asked = SendRequest("split>left", 0, 8, frozenset(), extendable=False)
+    assert unit.handle(CheckpointWanted()) == [asked]
+    assert unit.asking
+    assert unit.handle(EdgeResumed("split>left")) == [asked]
+    unit.handle(AckArrived("split>left", 8, {}))
+    assert not unit.asking
+    assert unit.handle(EdgeResumed("split>left")) == []
+
+
+def test_a_partial_checkpoint_that_was_on_its_way_is_not_taken_up_again():
+    """The next one is newer; its pin must not stay for ever, nor its serial be used twice."""
+    unit = PartialCheckpoint(LAST, 4, 2, Restored(5, pinned=((1, 4),)))
+    assert unit.start() == [UnpinFrame(1)]
+    assert unit.handle(processed(8))[1] == PinFrame(2, 8)

@@ -11,6 +11,7 @@ from holdfast.protocols.dialogue import (
     Restored,
     SendAck,
     SendRequest,
+    UnpinFrame,
 )
 from holdfast.protocols.synchronised import Synchronised
 from tests.protocols.wirings import MIDDLE, SOURCE, ids, run_to
@@ -71,3 +72,10 @@ def test_requests_wait_while_a_backup_is_under_way():
     unit.handle(CheckpointPrepared(1))
     unit.handle(AckArrived("join>avg", 4, {}))
     assert PinFrame(2, 6) in unit.handle(CheckpointStored(1, 10))
+
+
+def test_a_pin_of_a_dropped_backup_is_not_taken_up_again():
+    """The claim dropped what was prepared; the pin alone would wait for ever."""
+    unit = synchronised(SOURCE, restored=Restored(5, pinned=((2, 4),)))
+    assert unit.start() == [UnpinFrame(2)]
+    assert unit.pending == ()

@@ -112,3 +112,10 @@ def test_a_stored_checkpoint_that_was_not_sent_stops_the_unit():
     """Acking on a stranger's word would let upstream drop what nobody holds."""
     with pytest.raises(BrokenInvariant):
         uncoordinated(MIDDLE).handle(CheckpointStored(3, 9))
+
+
+def test_a_checkpoint_that_was_on_its_way_is_not_taken_up_again():
+    """The next one is newer; its pin must not stay for ever, nor its serial be used twice."""
+    unit = uncoordinated(MIDDLE, restored=Restored(5, pinned=((3, 4),)))
+    assert unit.start() == [UnpinFrame(3), DrawInterval(2, 6)]
+    assert unit.handle(CheckpointWanted())[1] == PinFrame(4, 5)

@@ -32,6 +32,11 @@ LOOP = Wiring(
     ),
     (OutputEdge("sensor>join", 0, "join", on_cycle=True),),
 )
+FEEDS_LATE = Wiring(
+    "join",
+    (InputEdge("a>join", "a"),),
+    (OutputEdge("join>avg", 0, "avg", lag=2),),
+)
 FEEDS_BACK = Wiring(
     "avg",
     (InputEdge("join>avg", "join", on_cycle=True),),
