@@ -194,10 +194,9 @@ class OpenStore:
         it takes part again with what it has, which may be nothing.
         """
         for unit in units:
-            trace = self.trace(unit)
-            if trace.joined and trace.epoch > 0:
-                continue
             with self._at(unit) as folder:
+                if self._joined(folder) and self._kept(unit, folder).epoch > 0:
+                    continue
                 # First: a crash after half of the learning must not look like all of it.
                 self._write_fact(f"{folder}/joined.json", {"life": self.life, "joined": False})
             learnt, failed = self._ask_peers(peers, unit, peers_needed)
@@ -218,9 +217,14 @@ class OpenStore:
                 self._write_fact(f"{folder}/joined.json", {"life": self.life, "joined": True})
 
     def teach(self, pupil: str, life: int, unit: str) -> PeerKnowledge:
-        """Note the pupil's new life, then tell it what is known here."""
+        """Note the pupil's new life, then tell it what is known here.
+
+        A store that is known to have lost its folder teaches nobody before it has learnt.
+        One that learns to be on the safe side does: two of them would wait for each other.
+        """
         with self._at(unit) as folder:
-            self._must_have_joined(unit, folder)
+            if self.life > 0:
+                self._must_have_joined(unit, folder)
             if life > 0:
                 for instruction in BackupStore(self.name, lives=self._lives().items()).handle(PeerJoins(pupil, life)):
                     if isinstance(instruction, KeepLife):

@@ -581,6 +581,19 @@ def test_a_store_that_has_not_learnt_yet_teaches_nobody(base):
             one.join([stores[0], other], [UNIT], peers_needed=2)
 
 
+def test_new_stores_that_learn_from_each_other_at_once_do_not_block_each_other(base):
+    """Each asks to be on the safe side; none of them is known to have lost anything."""
+    stores = three(base)
+    for store in stores:  # all have begun and none has ended
+        with store._at(UNIT) as folder:
+            store._write_fact(f"{folder}/joined.json", {"life": 0, "joined": False})
+
+    for store in stores:
+        store.join(stores, [UNIT], peers_needed=2)
+
+    assert all(isinstance(store.ask(ClaimSent(UNIT, 1, "h")), ClaimGranted) for store in stores)
+
+
 def test_a_store_with_no_peers_to_ask_goes_on_if_told_so(base):
     contents, store = Contents(), OpenStore("a", base)
     stored(store, checkpoint(contents, 1), contents)
