@@ -77,11 +77,14 @@ def everywhere(
 def doctor(
     as_json: Json = False,
     start: Annotated[bool, typer.Option(help="start a Spark session and time it")] = True,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="make the class archive first (a minute): sessions then open more quickly")
+    ] = False,
 ) -> None:
     """Versions, Java, disk; starts a session once and times it."""
     from holdfast.cli.doctor import examine, report_lines
 
-    report = examine(start=start, say=None if as_json else _progress_line)
+    report = examine(start=start, prepare=prepare, say=None if as_json else _progress_line)
     if as_json:
         print(render.as_json(report))
     else:

@@ -35,6 +35,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from holdfast.engine import settings
+from holdfast.engine.classes import classes_options, spark_jars
 from holdfast.engine.java import Java, cache_dir, find_java
 from holdfast.engine.logs import cut_log
 from holdfast.errors import EnvironmentRefused, UsageError
@@ -69,7 +70,9 @@ def open_session(
     state_dir = Path(state_dir).absolute()
     java = find_java()
     places = _make_places(state_dir)
-    wanted = settings.session_conf(places, master=master, conf=dict(conf or {}), quiet=quiet)
+    wanted = settings.session_conf(
+        places, master=master, conf=dict(conf or {}), quiet=quiet, classes=classes_options(java, cache_dir())
+    )
     try:
         with _launch_environment(java), _signals_untouched():
             session = _start(wanted, places)
@@ -91,7 +94,7 @@ def open_session(
     return session
 
 
-def close_session(session: SparkSession | None = None) -> None:
+def close_session(session: SparkSession | None = None, *, exit_seconds: float = JVM_EXIT_SECONDS) -> None:
     """Stop the session we opened, with its JVM and its scratch. Others are left alone."""
     ours = _Ours.session
     # A forked child inherits the handles, not the right to stop its parent's JVM.
@@ -100,7 +103,7 @@ def close_session(session: SparkSession | None = None) -> None:
     atexit.unregister(close_session)
     with contextlib.suppress(Exception):
         ours.stop()
-    _abandon(_Ours.places)
+    _abandon(_Ours.places, exit_seconds)
     _Ours.session = _Ours.places = None
 
 
@@ -317,15 +320,29 @@ def _spark_home(cache: Path) -> Path:
     Spark puts the zip first on the path of every Python it starts, and what is
     imported from a zip is compiled anew each time: 0.7 s of one core in each of half a
     dozen processes. Without it they import PySpark from where pip put it.
-    """
-    import pyspark
 
-    spark = Path(pyspark.__file__).parent
-    home = cache / f"spark-{blake2b(str(spark).encode(), digest_size=6).hexdigest()}"
-    home.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars"):
-        with contextlib.suppress(FileExistsError):
-            (home / name).symlink_to(spark / name)
+    Its class path is one that Java 21 takes a class archive for: no name that leads
+    nowhere (Spark adds `conf`, there or not), none twice (Spark adds slf4j-api, then
+    `jars/*`, which does not match the name it has here).
+    """
+    spark = spark_jars().parent
+    jars = sorted(path.name for path in (spark / "jars").iterdir())
+    home = cache / f"spark-{blake2b(':'.join([str(spark), *jars]).encode(), digest_size=6).hexdigest()}"
+    if home.is_dir():
+        return home
+    cache.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix="spark.", dir=cache))
+    (draft / "bin").symlink_to(spark / "bin")
+    (draft / "conf").mkdir()
+    (draft / "jars").mkdir()
+    for name in jars:
+        (draft / "jars" / (name.removesuffix(".jar") if name.startswith("slf4j-api-") else name)).symlink_to(
+            spark / "jars" / name
+        )
+    # Whole at once: another process may look for it right now, or be the first to put it there.
+    with contextlib.suppress(OSError):
+        os.rename(draft, home)
+    shutil.rmtree(draft, ignore_errors=True)
     return home
 
 
@@ -357,15 +374,15 @@ def _signals_untouched() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _abandon(places: settings.Places | None) -> None:
-    _drop_gateway()
+def _abandon(places: settings.Places | None, exit_seconds: float = JVM_EXIT_SECONDS) -> None:
+    _drop_gateway(exit_seconds)
     if places is not None:
         shutil.rmtree(places.scratch, ignore_errors=True)
         if places.sockets is not None:
             shutil.rmtree(places.sockets, ignore_errors=True)
 
 
-def _drop_gateway() -> None:
+def _drop_gateway(exit_seconds: float = JVM_EXIT_SECONDS) -> None:
     """End the JVM, if there is one, and let PySpark start another."""
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
     if gateway is not None:
@@ -377,7 +394,7 @@ def _drop_gateway() -> None:
     with contextlib.suppress(OSError):
         proc.stdin.close()  # The JVM exits at the end of its input.
     try:
-        proc.wait(JVM_EXIT_SECONDS)
+        proc.wait(exit_seconds)
     except Exception:
         proc.kill()
         proc.wait()

@@ -13,7 +13,7 @@ opens nothing; the paths are handed in by `engine.session`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -197,9 +197,10 @@ class Places:
     sockets: Path | None  # short path: a socket's name has at most 108 bytes; None = TCP
 
 
-def java_options(places: Places, *, quiet: bool = False) -> str:
-    """Options of the JVM itself; quoted, as a path may hold blanks."""
+def java_options(places: Places, *, quiet: bool = False, classes: Sequence[str] = ()) -> str:
+    """Options of the JVM itself; quoted, as a path may hold blanks. `classes`: those of its class archive."""
     options = [
+        *classes,
         f"-Dholdfast.log.level={'off' if quiet else 'warn'}",
         f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         f"-Dholdfast.logs={places.logs}",
@@ -218,7 +219,12 @@ def java_options(places: Places, *, quiet: bool = False) -> str:
 
 
 def session_conf(
-    places: Places, *, master: str = MASTER, conf: dict[str, str] | None = None, quiet: bool = False
+    places: Places,
+    *,
+    master: str = MASTER,
+    conf: dict[str, str] | None = None,
+    quiet: bool = False,
+    classes: Sequence[str] = (),
 ) -> dict[str, str]:
     """All settings of a session. The caller's `conf` comes last and wins."""
     settings = {setting.key: setting.value for setting in SETTINGS}
@@ -227,7 +233,7 @@ def session_conf(
         "spark.app.name": "holdfast",
         "spark.driver.extraClassPath": str(JAR),
         "spark.executor.extraClassPath": str(JAR),
-        "spark.driver.extraJavaOptions": java_options(places, quiet=quiet),
+        "spark.driver.extraJavaOptions": java_options(places, quiet=quiet, classes=classes),
         "spark.local.dir": str(places.scratch / "local"),
         "spark.sql.warehouse.dir": (places.scratch / "warehouse").as_uri(),
     }

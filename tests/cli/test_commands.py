@@ -267,6 +267,12 @@ def test_doctor_names_the_java(here, invoke):
     assert report["packages"]["pyspark"]
 
 
+def test_doctor_says_whether_there_is_a_class_archive(here, invoke, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    assert "no archive; sessions open more quickly after: holdfast doctor --prepare" in invoke("doctor", "--no-start").stdout
+
+
 def test_colour_only_on_a_terminal(here, invoke):
     assert "\x1b" not in invoke("check", "gone.py").stderr
 
