@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 # its parent when it is first imported: once here, so that no later import hides the function.
 import holdfast.frames  # noqa: F401
 from holdfast.errors import Finding, HoldfastError
+from holdfast.graph.hosting import backup
 from holdfast.graph.model import ARRIVAL
 from holdfast.graph.options import feedback, rows
 from holdfast.graph.process import StreamProcess
@@ -35,6 +36,7 @@ __all__ = [
     "HoldfastError",
     "StreamProcess",
     "__version__",
+    "backup",
     "checkpoint",
     "ecoc",
     "elements",

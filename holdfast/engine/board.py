@@ -12,11 +12,11 @@ No Spark, no files: the files follow from what the board returns.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import invariant
+from holdfast.errors import FrameDiffers, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
 
@@ -60,16 +60,31 @@ class StreamQueue:
     ended: int | None = None  # last number a bounded source gave
     rows: int = 0
     late: int = 0
+    keeps_unacked: bool = False  # what is not acknowledged counts towards the bound, not only what is not taken
+    known: dict[int, str] = field(default_factory=dict)  # checksums of frames whose files are lost
     live: Any = None  # the open source, if it has something to say: `remark()`, `away()`, `bad`
 
     def waiting_bytes(self) -> int:
         """What consumers other than feedback have still to take.
 
         Not what they have taken and not acknowledged: they acknowledge two frames late,
-        and a queue whose bound is below two frames would wait for ever.
+        and a queue whose bound is below two frames would wait for ever. Where a protection
+        acknowledges what it has stored, and asks for a checkpoint in time, that counts.
         """
+        if self.keeps_unacked:
+            return self.unacked_bytes()
         floor = min(self._positions().values(), default=self.sealed)
         return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
+
+    def unacked_bytes(self) -> int:
+        """What must be kept, since a restart of a consumer may need it again."""
+        held = [n for c, n in self.acked.items() if c not in self.exempt | self.left_out]
+        floor = min(held, default=self.sealed)
+        return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
+
+    def taken_floor(self) -> int:
+        """What all consumers that move have worked off."""
+        return min((max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.left_out), default=self.sealed)
 
     def slowest(self) -> str:
         held = self._positions()
@@ -153,6 +168,7 @@ class Board:
         self.left_out: set[str] = set()  # units that stand still for the rest of the run
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
         self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
+        self._acknowledged: Callable[[str, str, int], None] = lambda stream, consumer, n: None
 
     def on_forget(self, forget: Callable[[str, Sealed], None]) -> None:
         """What to do with a frame nobody needs again (delete its file)."""
@@ -161,6 +177,10 @@ class Board:
     def on_written(self, written: Callable[[str, int, int], None]) -> None:
         """Who wants to know that a sink has the frames after `last` up to n."""
         self._written = written
+
+    def on_acknowledged(self, acknowledged: Callable[[str, str, int], None]) -> None:
+        """Who wants to know of an acknowledgement; told without the lock."""
+        self._acknowledged = acknowledged
 
     # ---- what happened ----
 
@@ -171,6 +191,8 @@ class Board:
                 sealed.n == queue.sealed + 1 or sealed.n <= queue.sealed,
                 f"frame {sealed.n} of {stream!r} sealed after {queue.sealed}",
             )
+            if (known := queue.known.pop(sealed.n, None)) not in (None, sealed.checksum):
+                raise made_otherwise(stream, sealed, known)
             queue.frames[sealed.n] = sealed
             if sealed.n > queue.sealed:
                 queue.sealed = sealed.n
@@ -194,6 +216,34 @@ class Board:
                 self._pass_over()
             self.changed.notify_all()
 
+    def lose(self, streams: Iterable[str]) -> set[str]:
+        """The files of these streams are gone. Returns the units that were about to read one of them."""
+        with self.changed:
+            lost = {*streams}
+            for stream in lost:
+                queue = self.streams[stream]
+                queue.known |= {n: sealed.checksum for n, sealed in queue.frames.items()}
+                queue.frames, queue.sealed = {}, 0
+            self.changed.notify_all()
+            return {
+                unit.name
+                for unit in self.units.values()
+                if unit.permitted > unit.processed and any(port.stream in lost for port in unit.inputs)
+            }
+
+    def put_back(self, unit: str, at: int, frames: Mapping[str, dict[int, Sealed]]) -> None:
+        """A unit goes on after an earlier frame; `frames` are those of its streams that came back with it."""
+        with self.changed:
+            state = self.units[unit]
+            state.permitted = state.processed = at
+            for port in state.inputs:
+                self.streams[port.stream].taken[unit] = at - port.feedback_frames
+            for stream, own in frames.items():
+                queue = self.streams[stream]
+                queue.frames, queue.sealed = own, at
+                queue.known = {n: checksum for n, checksum in queue.known.items() if n > at}
+            self.changed.notify_all()
+
     def acknowledge(self, stream: str, consumer: str, n: int) -> None:
         """No restart of this consumer will ever need a frame up to n."""
         with self.changed:
@@ -203,6 +253,7 @@ class Board:
             self.changed.notify_all()
         for sealed in gone:
             self._forget(stream, sealed)
+        self._acknowledged(stream, consumer, n)
 
     def write(self, sink: str, n: int) -> None:
         with self.changed:
@@ -371,3 +422,15 @@ class Board:
         if self.last_data_frame is not None and n > self.last_data_frame:
             return Sealed(n, END_US, 0, 0, "empty", 0)
         return None
+
+
+def made_otherwise(stream: str, sealed: Sealed, known: str) -> FrameDiffers:
+    return FrameDiffers(
+        "HF-F001",
+        "FrameDiffers",
+        f"frame {sealed.n} of {stream!r} was made again with other content.",
+        where=sealed.file,
+        why=f"its checksum was {known} and is now {sealed.checksum}: an operator gives other rows for the same input",
+        effect="the run stops; what consumers and sinks have is what was sealed first",
+        do="look for a clock, a random number or an unordered aggregate in the operator: holdfast check",
+    )

@@ -10,23 +10,34 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from holdfast.engine.board import Board
-from holdfast.engine.failure import explain, stalled
+from holdfast.engine.failure import explain, host_lost, near_damaged, stalled
 from holdfast.engine.folder import StateFolder
+from holdfast.engine.guards import Guards
+from holdfast.engine.onhand import frames_on_disk
 from holdfast.engine.poison import guilty
+from holdfast.engine.recovery import Recovery
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
-from holdfast.errors import HoldfastError
+from holdfast.errors import FrameDiffers, HoldfastError
 from holdfast.graph.model import Graph
+from holdfast.hosts.homes import Homes
 from holdfast.records.incidents import Incidents
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Crew"]
+__all__ = ["NEAR_DAMAGED", "Crew"]
+
+# What the host has of a unit is damaged or gone: it is not tried again, a backup is.
+NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004"})
+PUT_BACK = frozenset({"HF-U034", "HF-U035"})
+# Deleting a host's folder takes a moment, and its mark need not be the first to go.
+_DOUBT_S = 2.0
 
 
 class Crew:
@@ -37,6 +48,14 @@ class Crew:
         self._spark: SparkSession | None = None
         self._starting = threading.Lock()
         self._incidents: Incidents | None = None
+        self._homes: Homes | None = None
+        self._guards: Guards | None = None
+        self._recovery: Recovery | None = None
+        self._doubtful: dict[str, float] = {}  # units whose death may be that of their host, since when
+
+    def protect(self, homes: Homes, guards: Guards, recovery: Recovery) -> None:
+        """Units live on hosts that may be lost, and come back from their backups."""
+        self._homes, self._guards, self._recovery = homes, guards, recovery
 
     def add(self, unit: UnitQuery, maker: Callable[..., UnitQuery]) -> None:
         """`maker` makes another attempt of it."""
@@ -66,12 +85,18 @@ class Crew:
         """See who died or stalls; begin what is due. Called again and again by the run."""
         if self._board.error is not None:
             return
+        if self._homes is not None:
+            for host in self._homes.lost():
+                self._lost(host)
         for unit in self:
             name = unit.unit.name
             if unit.query is None or self._supervisor.is_dead(name):
                 continue
+            unit.report()
             if not unit.is_alive():
                 error = explain(self._graph, name, unit.query, unit.error, unit.committed)
+                if self._is_doubtful(name, error):
+                    continue
                 if error.code == "HF-U030":  # no unit can go on without the JVM
                     self._board.fail(error)
                     return
@@ -95,13 +120,56 @@ class Crew:
             found |= unit.rows_left_out(on_error)
         return found
 
+    # ---- hosts ----
+
+    def _is_doubtful(self, name: str, error: HoldfastError) -> bool:
+        """A file that is missing may be the first sign of a lost host: its mark may go a moment later."""
+        if self._homes is None or (error.code not in NEAR_DAMAGED and not isinstance(error, FrameDiffers)):
+            return False
+        since = self._doubtful.setdefault(name, time.monotonic())
+        if time.monotonic() - since < _DOUBT_S:
+            return True
+        del self._doubtful[name]
+        return False
+
+    def _lost(self, host: str) -> None:
+        """A host's folder is gone: its units begin again elsewhere in time, from their backups."""
+        victims = [unit for unit in self if self._homes.host_of[unit.unit.name] == host]
+        readers = self._board.lose(stream for unit in victims for stream in unit.unit.outputs)
+        hit = {unit.unit.name for unit in victims}
+        for name in hit | readers:
+            self._units[name].disown()
+            self._doubtful.pop(name, None)
+        self._homes.reopen(host)
+        for unit in victims:
+            name = unit.unit.name
+            if self._supervisor.care(name).condition == "GIVEN_UP":
+                continue
+            self._died(name, unit.committed + 1, host_lost(self._graph, name, host, self._guards.stored(name)))
+        for name in readers - hit:
+            if not self._supervisor.is_dead(name):
+                self._supervisor.renew(name)  # what it was about to read is made again
+
     def _restart(self, name: str) -> None:
         old = self._units[name]
         try:
             old.abandon()
             epoch = self._folder.raise_epoch()
+            is_restored = False
+            if self._recovery is not None:
+                self._guards.leave(name)
+                met = self._supervisor.care(name).error
+                damaged = met is not None and met.code in PUT_BACK
+                begun = self._recovery.begin(name, epoch, near_is_good=not damaged)
+                epoch, is_restored = begun.epoch, begun.is_restored
+                for sentence in begun.sentences:
+                    self._incidents.note(sentence, unit=name)
             fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False)
             fresh.recover()
+            if is_restored:
+                lost = {stream for stream in fresh.unit.outputs if not self._board.streams[stream].frames}
+                frames = {stream: frames_on_disk(self._folder.stream(stream), fresh.committed) for stream in lost}
+                self._board.put_back(name, fresh.committed, frames)
             with self._starting:
                 if self._board.stopping:
                     return
@@ -128,6 +196,8 @@ class Crew:
             self._died(name, n, explain(self._graph, name, None, raised, n - 1))
 
     def _died(self, name: str, frame: int, error: HoldfastError) -> None:
+        if self._recovery is not None and error.code in NEAR_DAMAGED and self._recovery.stores(name).opened:
+            error = near_damaged(self._graph, name, self._homes.host_of[name], error)
         self._supervisor.died(name, frame, error)
         care = self._supervisor.care(name)
         what = "given up" if care.condition == "GIVEN_UP" else "died"

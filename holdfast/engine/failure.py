@@ -16,7 +16,7 @@ from holdfast.graph.model import Graph
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["explain", "explain_start", "our_error", "sql_error", "stalled", "user_lines"]
+__all__ = ["explain", "explain_start", "host_lost", "near_damaged", "our_error", "sql_error", "stalled", "user_lines"]
 
 _OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
 _FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
@@ -93,6 +93,30 @@ def stalled(graph: Graph, unit: str, committed: int, seconds: float) -> UnitErro
         "nothing is lost",
         do="if frames of this process may take so long, declare a longer stalled_after; else look for a loop in the "
         "operator",
+    )
+
+
+def host_lost(graph: Graph, unit: str, host: str, stored: int) -> UnitError:
+    return UnitError(
+        "HF-U034",
+        "HostLost",
+        f"host {host!r} has lost its folder, and with it unit {unit!r}.",
+        where=f"stream process {graph.name!r}, unit {unit!r}",
+        why="its mark host.json is gone, or is that of another life",
+        effect=f"the unit is put back to its newest checkpoint (frame {stored} at least) and makes the frames after it again",
+        do="nothing for the data; look why the folder went away",
+    )
+
+
+def near_damaged(graph: Graph, unit: str, host: str, error: HoldfastError) -> UnitError:
+    return UnitError(
+        "HF-U035",
+        "NearDamaged",
+        f"what host {host!r} has of unit {unit!r} cannot be used: {error.what}",
+        where=error.where or f"stream process {graph.name!r}, unit {unit!r}",
+        why=error.why,
+        effect="the unit is put back to its newest checkpoint and makes the frames after it again; nothing is lost",
+        do="nothing for the data; look at the disk",
     )
 
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from holdfast.engine.board import Sealed
 from holdfast.errors import StateRefused
+from holdfast.hosts.homes import Homes
 
 __all__ = ["StateFolder", "delete_frame"]
 
@@ -35,7 +36,12 @@ class StateFolder:
         self.root = root
         self._lock: int | None = None
         self._raising = threading.Lock()
+        self._homes: Homes | None = None
         self.epoch = 0
+
+    def live_on(self, homes: Homes) -> None:
+        """Units and streams lie on these hosts from now on."""
+        self._homes = homes
 
     def acquire(self, process: str) -> int:
         """Take the lock and the next epoch. A second run is refused."""
@@ -74,6 +80,13 @@ class StateFolder:
             _write_whole(register, str(epoch))
         return epoch
 
+    def raise_epoch_to(self, least: int) -> None:
+        """Never hand out a number that a backup store has granted already."""
+        register = self.root / "epoch"
+        with self._raising:
+            if int(register.read_text()) < least:
+                _write_whole(register, str(least))
+
     def release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
@@ -102,10 +115,17 @@ class StateFolder:
         return _made(self.root / "sources" / name)
 
     def stream(self, name: str) -> Path:
-        return _made(self.root / "streams" / name)
+        return _made(self.root / "streams" / name) if self._homes is None else self._homes.stream(name)
 
     def unit(self, name: str) -> Path:
-        return _made(self.root / "units" / name)
+        return _made(self.root / "units" / name) if self._homes is None else self._homes.unit(name)
+
+    def decisions(self, unit: str) -> Path:
+        """What was decided about a unit's inputs: part of the input, and lost with no host."""
+        return _made(self.root / "units" / unit)
+
+    def staging_of(self, unit: str) -> Path:
+        return self.staging if self._homes is None else self._homes.staging(unit, self.epoch)
 
     @property
     def config(self) -> Path:

@@ -302,7 +302,7 @@ class Intake(threading.Thread):
                 if self._board.stopping:
                     return False
                 queue = self._board.streams[self.source.name]
-                slowest = queue.floor() if queue.acked else n
+                slowest = queue.taken_floor() if queue.acked else n
                 full = n - slowest > _FRAMES_AHEAD or queue.waiting_bytes() >= queue.bytes_bound
                 if not full and not self._board.held_for_space and wait <= 0:
                     return True

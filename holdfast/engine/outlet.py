@@ -44,6 +44,8 @@ _BYTES_AT_ONCE = 64 * 1024 * 1024
 # A server that restarts is back within seconds, one that is repaired within minutes; half a minute
 # is what a person waits after mending it.
 _RETRY = RestartPolicy(first_s=0.5, longest_s=30.0)
+# Deleting a host's folder takes a moment until it is noticed.
+_LOST_WAIT_S = 10.0
 _DOUBLINGS_MAX = 16  # 2 ** 1024 is no number, and half a minute is reached long before
 
 
@@ -92,7 +94,12 @@ class Outlet(threading.Thread):
     def run(self) -> None:
         try:
             while (frames := self._next_frames()) is not None:
-                batch = [read_frame(Path(frame.file)) for frame in frames]
+                try:
+                    batch = [read_frame(Path(frame.file)) for frame in frames]
+                except (OSError, HoldfastError):
+                    if self._are_lost(frames):
+                        continue  # with their host: they are made again
+                    raise
                 written = self._write(batch)
                 if written is None:
                     return
@@ -152,6 +159,14 @@ class Outlet(threading.Thread):
         self._halted.set()
         with self._board.changed:
             self._board.changed.notify_all()
+
+    def _are_lost(self, frames: list) -> bool:
+        """Whether the queue has other files for them now, or will have, since their host is gone."""
+        with self._board.changed:
+            queue = self._board.streams[self.sink.stream]
+            return queue.keeps_unacked and self._board.changed.wait_for(
+                lambda: any(queue.frames.get(frame.n) is not frame for frame in frames), timeout=_LOST_WAIT_S
+            )
 
     def _next_frames(self) -> list | None:
         with self._board.changed:

@@ -23,18 +23,21 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import deployment as deployed
 from holdfast.engine.alerts import Alerts
-from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.board import Board, Hold, UnitInputState, UnitState
 from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer, not_begun
 from holdfast.engine.crew import Crew
 from holdfast.engine.failure import explain_start
 from holdfast.engine.folder import StateFolder, delete_frame
+from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
 from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet
 from holdfast.engine.profile import Profile
 from holdfast.engine.promises import PromiseWatch
+from holdfast.engine.queues import restore_queues
+from holdfast.engine.recovery import Recovery
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot, why_degraded
 from holdfast.engine.supervisor import Supervisor
@@ -43,10 +46,10 @@ from holdfast.engine.unit import UnitQuery
 from holdfast.engine.watch import DelayWatch, DiskWatch
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
 from holdfast.frames.clock import FrameClock
-from holdfast.frames.files import list_frames, read_frame
 from holdfast.graph.model import Graph
 from holdfast.graph.rules import check_structure
 from holdfast.graph.units import Unit, cut
+from holdfast.hosts.homes import Homes
 from holdfast.records.incidents import Incidents
 from holdfast.redaction import hide_values
 
@@ -141,6 +144,8 @@ class Run:
         self._supervisor = Supervisor(self._board, graph.supervision, now=time.monotonic, chance=random.random)
         self._units = Crew(graph, self.folder, self._board, self._supervisor)
         self._disk = DiskWatch(self.folder.root)
+        self._guards: Guards | None = None
+        self._recovery: Recovery | None = None
 
     # ---- activation ----
 
@@ -169,6 +174,8 @@ class Run:
             raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
         self.graph = with_schemas(self.graph, schemas)
         new["schemas"] = {stream: schema.ddl for stream, schema in schemas.items()}
+        homes = self._settle_homes(units, old or {})
+        new["homes"] = homes.paths()
         self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=_user(), at=_now())
@@ -178,7 +185,7 @@ class Run:
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
-        self._restore_streams(units)
+        restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
         new["sinks"] = self._open_sinks(schemas, epoch, (old or {}).get("sinks", {}))
@@ -208,6 +215,21 @@ class Run:
             self.notes += adopt_session(spark)
             self._spark = tuned_session(spark)
 
+    def _settle_homes(self, units: Sequence[Unit], old: dict) -> Homes:
+        """Units that have hosts live there; what an earlier run left elsewhere is brought."""
+        homes = Homes(
+            self.folder.root, self.graph.homes, self.graph.backup, [(unit.name, unit.host, unit.outputs) for unit in units]
+        )
+        lost = homes.open()
+        homes.bring(old)
+        if homes.names:
+            self.folder.live_on(homes)
+            self._guards = Guards(self.graph, units, self._board, fail=self._board.fail)
+            self._recovery = Recovery(self.folder, homes, units, self._guards, lambda unit: self._begin[unit])
+            self._units.protect(homes, self._guards, self._recovery)
+            self.notes += [f"host {host} had lost its folder: its units come back from their backups" for host in lost]
+        return homes
+
     def _begin_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
         """Decide where state begins. It is in force once the deployment is written, and not before."""
         known = (old or {}).get("start", {})
@@ -229,14 +251,20 @@ class Run:
             graph=self.graph,
             schemas=schemas,
             folder=self.folder.unit(unit.name),
+            decisions=self.folder.decisions(unit.name),
             stream_folders={stream: self.folder.stream(stream) for stream in unit.outputs},
-            staging=self.folder.staging,
+            staging=self.folder.staging_of(unit.name),
+            guards=self._guards,
             board=self._board,
             config=self._config,
             may_be_wide=not (set(unit.operators) & sensitive) and self.graph.chunks != 1,
             begun=self._begin[unit.name],
             delays=self._delays,
         )
+        if self._recovery is not None:
+            begun = self._recovery.begin(unit.name, epoch)
+            epoch, said = begun.epoch, begun.sentences
+            self.notes += said
         query = make(
             epoch=epoch,
             frames_at_once=self._frames_at_once,
@@ -249,32 +277,6 @@ class Run:
             unit.name, inputs, unit.outputs, depth=late_stages(self.graph, units, unit), permitted=done, processed=done
         )
         self._units.add(query, make)
-
-    def _restore_streams(self, units: Sequence[Unit]) -> None:
-        for source in self.graph.sources:
-            self._board.streams[source.name] = StreamQueue(source.name, self.graph.queue_bytes, True)
-        for unit in units:
-            query = self._units[unit.name]
-            for stream in unit.outputs:
-                queue = StreamQueue(stream, self.graph.queue_bytes, False, sealed=query.committed)
-                for n, _, path in reversed(list_frames(self.folder.stream(stream))):
-                    if n == query.committed - len(queue.frames):
-                        record, _ = read_frame(path)
-                        queue.frames[n] = Sealed(
-                            n, record.boundary_us, record.rows, record.bytes, record.checksum,
-                            record.epoch, record.kind, str(path),
-                        )  # fmt: skip
-                    elif n < query.committed:  # below a gap: needed by nobody, its deletion came to nothing
-                        path.unlink(missing_ok=True)
-                self._board.streams[stream] = queue
-        for unit in units:
-            for port in unit.inputs:
-                queue = self._board.streams[port.stream]
-                done = self._units[unit.name].committed
-                queue.acked[unit.name] = max(0, done - 2 - port.feedback_frames)
-                queue.taken[unit.name] = max(0, done - port.feedback_frames)
-                if port.feedback_frames and port.stream in unit.outputs:
-                    queue.exempt.add(unit.name)
 
     def _open_sources(self, clock: FrameClock | None, epoch: int) -> None:
         for source in self.graph.sources:
@@ -399,6 +401,8 @@ class Run:
         for intake in self._intakes:
             intake.halt()
         self._units.stop()
+        if self._guards is not None:
+            self._guards.close()
         for outlet in self._outlets:
             outlet.halt()
         for thread in (*self._intakes, *self._outlets):

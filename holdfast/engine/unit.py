@@ -31,20 +31,22 @@ from holdfast.engine.checkpoint import FRAMES_BEHIND_MAX, drop_older, fork_check
 from holdfast.engine.config import Config
 from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.failure import explain
+from holdfast.engine.guards import Done, Guards
 from holdfast.engine.keyed import NotesFolder, notes_dir
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
 from holdfast.engine.poison import Ports, alike, guilty, rows_at, search
+from holdfast.engine.sealing import Sealer
+from holdfast.engine.statefiles import RECORDS_KEPT, StateFiles
 from holdfast.engine.ticks import publish_permits
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
-from holdfast.errors import FrameDiffers, HoldfastError, OperatorError
+from holdfast.errors import HoldfastError, OperatorError
 from holdfast.faults.points import AT_WORK, UnitKilled, armed, reach
-from holdfast.frames.content import canonical, checksum
-from holdfast.frames.files import frame_name, list_frames, publish, read_record, write_frame
-from holdfast.frames.identity import Kind
+from holdfast.frames.files import list_frames
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
+from holdfast.hosts.near import write_instance
 from holdfast.records.journal import Journal
 
 if TYPE_CHECKING:
@@ -59,8 +61,6 @@ _WIDE_ROWS = 50_000
 _COMMIT_WAIT_S = 10.0
 # A query that hangs in the user's code may not stop at all; it is abandoned then and can do no harm.
 _STOP_WAIT_S = 20.0
-# State runs referenced by the newest commit records stay, so that a lost last entry can be redone.
-_RECORDS_KEPT = 3
 
 
 @dataclass
@@ -78,6 +78,7 @@ class UnitQuery:
         graph: Graph,
         schemas: dict[str, Schema],
         folder: Path,
+        decisions: Path,
         stream_folders: dict[str, Path],
         staging: Path,
         epoch: int,
@@ -89,12 +90,13 @@ class UnitQuery:
         frames_at_once: int,
         settled: int,
         is_changed: bool,
+        guards: Guards | None = None,
     ) -> None:
         self.unit, self._graph, self._schemas = unit, graph, schemas
-        self._folder, self._streams, self._staging = folder, stream_folders, staging
+        self.folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
-        self._is_changed, self.settled = is_changed, settled
+        self._is_changed, self.settled, self._guards = is_changed, settled, guards
         self.error: BaseException | None = None
         self._frames_wanted, self.frames_at_once = frames_at_once, 1
         self.late_rows = 0
@@ -111,7 +113,9 @@ class UnitQuery:
             name: NotesFolder(notes_dir(folder, name, epoch), graph.partitions) for name in self._stateful
         }
         self._state: dict[str, dict] = {name: {} for name in self._stateful}
-        self._recent: deque[tuple[int, frozenset[str]]] = deque()
+        self.files = StateFiles(folder, self._stateful, spark_epoch=epoch if self.uses_spark_state else None)
+        self._unreported: deque[Done] = deque()
+        self._reporting = threading.Lock()
         self.query: StreamingQuery | None = None
         self._spark: SparkSession | None = None
         self._at = 0  # last frame this query has worked on
@@ -123,16 +127,17 @@ class UnitQuery:
         # Held while a frame becomes fact. Who was abandoned makes nothing fact any more.
         self._gate = threading.Lock()
         self._is_abandoned = False
-        self._exclusions = Exclusions(folder)
+        self._exclusions = Exclusions(decisions)
+        self._sealer = Sealer(unit.outputs, stream_folders, schemas, staging, epoch)
 
     # ---- activation ----
 
     def recover(self) -> int:
         """Read the journal: the last frame that is wholly done."""
         # Records up to where it begins tell of state that is no longer its own.
-        tail = [record for record in self._commits.tail(_RECORDS_KEPT) if record["n"] > self.begun]
+        tail = [record for record in self._commits.tail(RECORDS_KEPT) if record["n"] > self.begun]
         for record in tail:
-            self._remember(record["n"], record["state"])
+            self.files.remember(record)
         if tail:
             self.committed = tail[-1]["n"]
             self._state = {name: tail[-1]["state"].get(name, {}) for name in self._stateful}
@@ -147,15 +152,12 @@ class UnitQuery:
 
     def _clear_strays(self) -> None:
         """What attempts left that never became state, and state that is no longer ours."""
-        keep = set().union(*(files for _, files in self._recent))
+        self.files.clear_strays()
         for name in self._stateful:
-            for old in (self._folder / "notes" / name).glob("*"):
+            for old in (self.folder / "notes" / name).glob("*"):
                 if old.name != str(self._epoch):
                     shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
             self._notes[name].clear()
-            for stray in self._runs_folder(name).glob("*"):
-                if stray.name not in keep:
-                    stray.unlink(missing_ok=True)
 
     @staticmethod
     def last_commit(folder: Path) -> int | None:
@@ -165,6 +167,8 @@ class UnitQuery:
     @property
     def resume_at(self) -> int:
         """The first frame this unit may have to take again after a restart."""
+        if self._guards is not None:
+            return max(self.begun, min(self._guards.stored(self.unit.name), self.committed - FRAMES_BEHIND_MAX)) + 1
         if not self.uses_spark_state:
             return self.committed + 1
         return max(self.begun, self.committed - FRAMES_BEHIND_MAX) + 1
@@ -175,7 +179,7 @@ class UnitQuery:
         self._spark = spark
         self._clear_strays()
         spark.dataSource.register(FrameTicks)
-        checkpoint_root = self._folder / "spark"
+        checkpoint_root = self.folder / "spark"
         spark_checkpoint_dir = checkpoint_root / str(self._epoch)
         if self.uses_spark_state:
             self._at = max(self.begun, fork_checkpoint(checkpoint_root, self._epoch, self.committed, self.begun))
@@ -201,10 +205,13 @@ class UnitQuery:
                 self._graph,
                 self.unit,
                 self._schemas,
-                str(self._folder),
+                str(self.folder),
                 wide_chunks=self._graph.chunks or 2,
             )
             self.frames_at_once = self._frames_wanted if self._frame_plan.many else 1
+        if self._guards is not None:
+            write_instance(self.folder, self._epoch)
+            self._guards.join(self, self._at, self._epoch)
         self.query = (
             writer.queryName(f"{self._graph.name}.{self.unit.name}")
             .option("checkpointLocation", str(spark_checkpoint_dir))
@@ -266,6 +273,7 @@ class UnitQuery:
     def stop(self) -> None:
         if self.query is not None:
             self._await_commit()
+            self.report()
             with contextlib.suppress(UnitKilled):  # of a query that ends here anyway
                 self._reach_committed()
             with contextlib.suppress(Exception):
@@ -275,14 +283,18 @@ class UnitQuery:
 
     def abandon(self) -> None:
         """Another attempt follows: what this one still does becomes nothing. Returns at once, even if it hangs."""
-        with self._gate:
-            self._is_abandoned = True
+        self.disown()
         if self.query is not None:
             stopping = threading.Thread(target=self._stop_quietly, name=f"stop {self.unit.name}", daemon=True)
             stopping.start()
             stopping.join(timeout=_STOP_WAIT_S)
         self._permit_journal.close()
         self._commits.close()
+
+    def disown(self) -> None:
+        """What it does from now on becomes nothing; it is abandoned later."""
+        with self._gate:
+            self._is_abandoned = True
 
     def _stop_quietly(self) -> None:
         with contextlib.suppress(Exception):
@@ -307,7 +319,7 @@ class UnitQuery:
         items = Ports(tuple((key, table.num_rows) for key, table in tables.items()))
         described["probe"] = True
         for name in self._stateful:
-            notes_dir(self._folder, name, self._epoch, probe=True).mkdir(parents=True, exist_ok=True)
+            notes_dir(self.folder, name, self._epoch, probe=True).mkdir(parents=True, exist_ok=True)
 
         raised_by: dict[frozenset[int], Operator | None] = {}
         culprits_of: dict[str, set[int]] = {}
@@ -385,6 +397,7 @@ class UnitQuery:
                 batch.write.format("noop").mode("overwrite").save()
             return
         self._reach_committed()
+        self._report()  # Spark has committed the batch before, or this one would not have begun
         with self._board.changed:
             permits = [self._permits[each] for each in range(self._at + 1, n + 1)]
         for permit in permits:
@@ -396,7 +409,7 @@ class UnitQuery:
             with self._gate:
                 if self._is_abandoned:
                     return
-                sealed = self._seal(permit, found)
+                sealed = self._sealer.seal(permit, found, self.settled)
                 reach("renamed", permit.n, self.unit.name)
                 self._commit(permit, sealed)
                 reach("state committed", permit.n, self.unit.name)
@@ -406,10 +419,12 @@ class UnitQuery:
                     self._permits.pop(permit.n, None)
                     for stream, frame in sealed.items():
                         self._board.seal(stream, frame)
+                self._done_with(permit)
         with self._board.changed:
             self._board.process(self.unit.name, n, (time.monotonic() - started) * 1000 / len(permits))
             self._show_permits()
-        self._acknowledge(n)
+        if self._guards is None:
+            self._acknowledge(n)
         self._just_done = [permit.n for permit in permits]
         for permit in permits:
             if armed("sink written, not committed", permit.n, self.unit.name):
@@ -421,6 +436,34 @@ class UnitQuery:
         for done in self._just_done:
             reach("committed", done, self.unit.name)
         self._just_done = []
+
+    # ---- what its protection is told ----
+
+    def _done_with(self, permit: Permit) -> None:
+        if self._guards is None:
+            return
+        sizes = {(port.stream, port.feedback_frames): 0 if sealed is None else sealed.bytes for port, sealed in permit.inputs}
+        runs = (run for shards in self._state.values() for own in shards.values() for run in own)
+        done = Done(
+            permit.n,
+            permit.rows,
+            tuple(sizes[port.stream, port.feedback_frames] for port in self.unit.inputs),
+            sum(run[-1] for run in runs),
+        )
+        with self._reporting:
+            self._unreported.append(done)
+        if not self.uses_spark_state:  # its journal is the commit; of Spark's state it is Spark's commit log
+            self._report()
+
+    def report(self) -> None:
+        """Say what is processed, once Spark has committed it too."""
+        if self._unreported and (self._spark_checkpoint_dir / "commits" / str(self._batch)).exists():
+            self._report()
+
+    def _report(self) -> None:
+        with self._reporting:
+            while self._unreported and not self._is_abandoned:
+                self._guards.processed(self.unit.name, self._unreported.popleft())
 
     def _frame_of(self, batch_id: int) -> int:
         """Spark's offset log says which frame this batch is."""
@@ -486,46 +529,6 @@ class UnitQuery:
                 ports[key]["without"] = without[key]
         return ports
 
-    def _seal(self, permit: Permit, found: dict) -> dict[str, Sealed]:
-        """Rename what was written to staging; a frame that exists already must be the same."""
-        sealed = {}
-        for out, stream in enumerate(self.unit.outputs):
-            row = found.get((permit.n, out))
-            path, rows, size, total = (
-                (Path(row["file"]), row["rows"], row["bytes"], row["checksum"])
-                if row is not None
-                else self._empty(stream, permit)
-            )
-            final = self._streams[stream] / frame_name(permit.n, Kind.STABLE)
-            try:
-                publish(path, final)  # a frame that is there already must have the same content
-            except FrameDiffers:
-                if permit.n > self.settled:
-                    raise
-                there = read_record(final)
-                rows, size, total = there.rows, there.bytes, there.checksum
-            sealed[stream] = Sealed(
-                permit.n, permit.boundary_us, rows, size, total, self._epoch, Kind.STABLE, str(final)
-            )
-        return sealed
-
-    def _empty(self, stream: str, permit: Permit) -> tuple[Path, int, int, str]:
-        """Spark may plan an empty result as no task at all; the number is sealed all the same."""
-        schema = self._schemas[stream]
-        table = canonical(schema.arrow.empty_table(), schema, None)
-        total = checksum(table, n=permit.n, boundary_us=permit.boundary_us, kind=Kind.STABLE)
-        path = write_frame(
-            self._staging,
-            table,
-            stream=stream,
-            n=permit.n,
-            kind=Kind.STABLE,
-            epoch=self._epoch,
-            boundary_us=permit.boundary_us,
-            checksum=total,
-        )
-        return path, 0, path.stat().st_size, total
-
     def _commit(self, permit: Permit, sealed: dict[str, Sealed]) -> None:
         n = permit.n
         state = {}
@@ -537,45 +540,31 @@ class UnitQuery:
         if n <= self.committed:
             return  # done before; only Spark's own state had to be brought up to here
         self._state = state
-        self._commits.append(
-            {
-                "n": n,
-                "epoch": self._epoch,
-                "boundary_us": permit.boundary_us,
-                "inputs": permit.named(),
-                "outputs": {
-                    stream: {"rows": each.rows, "bytes": each.bytes, "checksum": each.checksum}
-                    for stream, each in sealed.items()
-                },
-                "state": state,
-                "counts": counts,
-                "at": time.time(),
-            }
-        )
+        record = {
+            "n": n,
+            "epoch": self._epoch,
+            "boundary_us": permit.boundary_us,
+            "inputs": permit.named(),
+            "outputs": {
+                stream: {"rows": each.rows, "bytes": each.bytes, "checksum": each.checksum}
+                for stream, each in sealed.items()
+            },
+            "state": state,
+            "counts": counts,
+            "at": time.time(),
+        }
+        self._commits.append(record)
         self.committed = n
-        self._remember(n, state)
-
-    def _remember(self, n: int, state: dict[str, dict]) -> None:
-        """Keep the runs of the newest records; remove files no kept record names."""
-        files = frozenset(run[0] for shards in state.values() for runs in shards.values() for run in runs)
-        self._recent.append((n, files))
-        while len(self._recent) > _RECORDS_KEPT:
-            _, old = self._recent.popleft()
-            for file in old - frozenset().union(*(kept for _, kept in self._recent)):
-                for name in self._stateful:
-                    (self._runs_folder(name) / file).unlink(missing_ok=True)
-
-    def _runs_folder(self, operator: str) -> Path:
-        path = self._folder / "runs" / operator
-        path.mkdir(parents=True, exist_ok=True)
-        return path
+        self.files.remember(record)
 
     def _acknowledge(self, n: int) -> None:
         """Two frames late: the last commit entry may be lost and its frame redone."""
+        needed = {}  # a unit may read one stream by several ports: what the slowest of them needs
         for port in self.unit.inputs:
-            safe = n - 2 - port.feedback_frames
+            needed[port.stream] = min(n, needed.get(port.stream, n), n - 2 - port.feedback_frames)
+        for stream, safe in needed.items():
             if safe > 0:
-                self._board.acknowledge(port.stream, self.unit.name, safe)
+                self._board.acknowledge(stream, self.unit.name, safe)
 
     def _await_sinks(self, n: int) -> None:
         with self._board.changed:

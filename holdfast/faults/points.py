@@ -4,6 +4,7 @@ The engine calls `reach` at each. Unless a plan is armed (HOLDFAST_FAULTS, JSON:
 of {point, frame, victim[, unit, mark]}), that is one comparison. A process is killed
 with SIGKILL: the real thing, no clean-up, no exception. A unit is no process: its
 attempt dies by an exception in its query, as by any that Spark or a user's code raises.
+A logical host is a folder (`folder`): it is deleted with all that lies in it.
 
 `mark` is a file that says the fault was carried out. It outlives the run, so a fault
 with a mark strikes once, however often the run is started again.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -61,6 +63,9 @@ def reach(point: str, frame: int, unit: str) -> None:
     """Say that the run is at `point` of `frame`; strike if that was asked for."""
     while _faults() and (fault := armed(point, frame, unit)) is not None:
         _note(fault, f"{point} {frame} {unit}")
+        if fault["victim"] == "host":
+            shutil.rmtree(fault["folder"], ignore_errors=True)
+            continue
         if fault["victim"] == "unit":
             raise UnitKilled(f"killed on purpose at {point!r} of frame {frame}")
         for pid in victims(fault["victim"]):

@@ -52,6 +52,8 @@ def assemble(process: StreamProcess) -> Graph:
         base=process._base,
         disabled=tuple(sorted(off)),
         supervision=process._supervision,
+        hosts=process._hosts,
+        backup=process._backup,
         on_degraded=process._on_degraded,
     )
     notes.extend(_unknown_disabled(process, graph))
@@ -122,6 +124,12 @@ def _with_protections(process: StreamProcess, operators: list[Operator], notes: 
         if name in names:
             i = names.index(name)
             operators[i] = replace(operators[i], protect=protection)
+        else:
+            notes.append(_lost(f"operator '{name}'", line, name, names))
+    for name, host, line in process._places:
+        if name in names:
+            i = names.index(name)
+            operators[i] = replace(operators[i], host=host)
         else:
             notes.append(_lost(f"operator '{name}'", line, name, names))
     return operators

@@ -2,7 +2,7 @@
 
 HF-G009 clocks, HF-G010 keys, HF-G011 time columns, HF-G012/13 parameters, HF-G015 bounds,
 HF-G016 plain ecoc on a cycle; warnings HF-G030 unused parameter, HF-G031 a declared unit
-that cannot hold, HF-L001 what is declared and not yet protected.
+that cannot hold, HF-L001 a promise that the loss of a host would break.
 
 Pure: a graph in, findings out.
 """
@@ -16,8 +16,7 @@ from holdfast.graph.declared import did_you_mean, nearest
 from holdfast.graph.durations import show_ms
 from holdfast.graph.known import columns_at, show_columns
 from holdfast.graph.model import ARRIVAL, Arrival, Edge, Graph, Operator, Param, Source
-from holdfast.graph.promises import InOrderAcross, Within
-from holdfast.graph.protections import none
+from holdfast.graph.promises import InOrderAcross, Loses, Within
 from holdfast.graph.wellformed import EFFECT
 
 __all__ = ["check_fit", "source_times"]
@@ -34,7 +33,7 @@ def check_fit(graph: Graph) -> Iterator[Finding]:
     yield from _parameters(graph)
     yield from _bounds(graph)
     yield from _protections(graph)
-    yield from _not_yet(graph)
+    yield from _uncovered(graph)
 
 
 # -- clocks ----------------------------------------------------------------------
@@ -369,29 +368,19 @@ def _protections(graph: Graph) -> Iterator[Finding]:
                 break
 
 
-def _not_yet(graph: Graph) -> Iterator[Finding]:
+def _uncovered(graph: Graph) -> Iterator[Finding]:
+    """A promise about loss whose operators would lose frames together with their host."""
     for sink in graph.sinks:
-        if sink.promises:
+        said = [promise for promise in sink.promises if isinstance(promise, Loses)]
+        lossy = [each.name for each in graph.above(sink.stream) if graph.protection_of(each).durability in ("none", "checkpoint")]
+        if said and lossy:
             yield Finding(
                 "HF-L001",
-                "DeclaredNotProtected",
-                f"output '{sink.name}' promises {', '.join(map(str, sink.promises))}: declared, not yet protected.",
+                "HostNotCovered",
+                f"output '{sink.name}' promises {', '.join(map(str, said))}; the loss of a host is not covered.",
                 where=f"{sink.line}, sink '{sink.name}'",
-                effect="frames are sealed, replayed and written once on this host; the loss of the host is not covered",
+                why=f"{', '.join(lossy)}: no protection keeps their state and frames anywhere else",
+                effect="kept through restarts, crashes and kills on this host; what the host's folder held is lost with it",
+                do=f"{graph.name}.protect(hf.ecoc(every='5 seconds'))",
                 warning=True,
             )
-    protected = {
-        operator.name: graph.protection_of(operator)
-        for operator in graph.operators
-        if graph.protection_of(operator) != none
-    }
-    if protected:
-        kinds = ", ".join(dict.fromkeys(map(str, protected.values())))
-        yield Finding(
-            "HF-L001",
-            "DeclaredNotProtected",
-            f"protection of {', '.join(protected)} ({kinds}): declared, not yet protected.",
-            where=f"{graph.line}, stream process '{graph.name}'",
-            effect="restarts on this host replay from the state folder; no backup is made elsewhere yet",
-            warning=True,
-        )

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.graph.promises import Promise
+from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, Host
 from holdfast.graph.protections import Protection, none
 from holdfast.graph.restarting import OnDegraded, Supervision
 from holdfast.graph.schemas import Schema
@@ -133,6 +134,7 @@ class Operator:
     unit: str | None = None  # declared: operators with the same word share a unit
     apart: bool = False  # declared: a unit of its own
     disabled: tuple[str, ...] = ()  # ports exempt from rules 1 and 2
+    host: str | None = None  # declared: the logical host it lives on
     on_error: str = "stop"  # a row on which it raises each time: "stop" | "quarantine" | "drop"
 
     @property
@@ -181,6 +183,8 @@ class Graph:
     supervision: Supervision = Supervision()
     on_degraded: OnDegraded = None
     notes: tuple[Any, ...] = ()  # findings made while declaring (rules.check_structure reports them)
+    hosts: tuple[Host, ...] = ()  # declared ones; empty: two, where something is protected
+    backup: Backup | None = None
     values: str = "show"  # "hide": rows are never quoted in errors, logs and traces
 
     # -- lookups -----------------------------------------------------------------
@@ -245,6 +249,29 @@ class Graph:
 
     def protection_of(self, operator: Operator) -> Protection:
         return operator.protect if operator.protect is not None else self.protect
+
+    def above(self, stream: str) -> tuple[Operator, ...]:
+        """Every operator on the way to this stream, its producer included."""
+        found: dict[str, Operator] = {}
+        todo = [stream]
+        while todo:
+            producer = self.producer_of(todo.pop())
+            if isinstance(producer, Operator) and producer.name not in found:
+                found[producer.name] = producer
+                todo += [edge.stream for edge in producer.inputs]
+        return tuple(found.values())
+
+    @cached_property
+    def is_protected(self) -> bool:
+        """Whether any operator has checkpoints that outlive its host."""
+        return any(self.protection_of(operator) != none for operator in self.operators)
+
+    @cached_property
+    def homes(self) -> tuple[Host, ...]:
+        """The logical hosts; none where nothing is protected and none is declared."""
+        if self.hosts or not self.is_protected:
+            return self.hosts
+        return tuple(Host(name) for name in DEFAULT_HOSTS)
 
     # -- order and cycles --------------------------------------------------------
 

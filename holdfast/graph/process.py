@@ -19,6 +19,7 @@ from holdfast.errors import Finding, ProcessRefused
 from holdfast.graph import options as read
 from holdfast.graph.declared import as_names, caller, checked_name, one_of, refuse, size_bytes
 from holdfast.graph.durations import duration_ms
+from holdfast.graph.hosting import Backup, checked_hosts
 from holdfast.graph.inputs import SourceTerms, reader_of
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
@@ -58,7 +59,8 @@ class StreamProcess:
     `frame` is the length of a frame, `time` the column that holds element time (or
     hf.ARRIVAL), `grace` how long a frame waits for stragglers. `queue` bounds the bytes that
     wait in a stream, `state` names the folder for all that is kept, and values="hide" keeps
-    the values of rows out of errors, logs and traces.
+    the values of rows out of errors, logs and traces. With a protection, units live on logical
+    `hosts`, a folder each, and their checkpoints are kept on another one or as `backup` says.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class StreamProcess:
         values: str = "show",
         restart: Supervision | None = None,
         on_degraded: OnDegraded = None,
+        hosts: object = None,
+        backup: Backup | None = None,
     ) -> None:
         self.name = checked_name(name, what="stream process")
         _declared.add(self)
@@ -91,6 +95,8 @@ class StreamProcess:
         self._values = one_of(values, ("show", "hide"), what="values")
         self._supervision = _checked_supervision(restart)
         self._on_degraded = checked_alert(on_degraded)
+        self._hosts = checked_hosts(hosts)
+        self._backup = _checked_backup(backup)
         self._protect = none
         self._params: list[Param] = []
         self._sources: list[Source] = []
@@ -98,6 +104,7 @@ class StreamProcess:
         self._sinks: list[Sink] = []
         self._edge_delays: list[tuple[str, str, int, str]] = []
         self._protects: list[tuple[str, Protection, str]] = []
+        self._places: list[tuple[str, str, str]] = []
         self._disabled: list[tuple[str, str]] = []
 
     def __repr__(self) -> str:
@@ -385,6 +392,13 @@ class StreamProcess:
         else:
             self._protect = protection
 
+    def place(self, host: str, *operators: str) -> None:
+        """Let the named operators live on one of the declared hosts; the others are spread over all."""
+        names = [each.name for each in self._hosts]
+        one_of(host, names, what="host")
+        line = caller()[0]
+        self._places.extend((name, host, line) for name in operators)
+
     def edge(self, stream: str, operator: str, *, delay_max: object) -> None:
         """The longest time from a frame being sealed to being read on this edge."""
         delay_ms = duration_ms(delay_max, what="delay_max")
@@ -498,6 +512,12 @@ def _checked_supervision(restart: object) -> Supervision:
     if restart is None or isinstance(restart, Supervision):
         return restart or Supervision()
     raise refuse("HF-C003", "UnknownWord", f"restart={restart!r} is not known.", do="write restart=hf.restarts(tries=8)")
+
+
+def _checked_backup(backup: object) -> Backup | None:
+    if backup is not None and not isinstance(backup, Backup):
+        raise refuse("HF-C003", "UnknownWord", f"backup={backup!r} is no backup.", do="write backup=hf.backup(copies=2) or hf.backup('/mnt/other')")
+    return backup
 
 
 def _checked_protection(protection: object) -> None:

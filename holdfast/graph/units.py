@@ -39,6 +39,7 @@ class Unit:
     outputs: tuple[str, ...]  # streams that leave it: to another unit, a sink or a feedback edge
     why: str
     protect: Protection
+    host: str | None = None
 
 
 @dataclass
@@ -100,6 +101,8 @@ def _parted(graph: Graph, producing: _Group, mine: _Group, operator: Operator) -
             return f"'{one.name}' is declared in unit '{one.unit}'"
         if one.protect is not None and one.protect != graph.protection_of(other):
             return f"'{one.name}' has a protection of its own ({one.protect})"
+        if one.host is not None and one.host != other.host:
+            return f"'{one.name}' is placed on host '{one.host}'"
         if one.spark_conf and one.spark_conf != other.spark_conf:
             return f"'{one.name}' has Spark settings of its own"
     if operator.kind == "stream":
@@ -221,6 +224,7 @@ def _unit(graph: Graph, group: _Group) -> Unit:
         outputs,
         _why(names, group),
         graph.protection_of(members[0]),
+        members[0].host,
     )
 
 

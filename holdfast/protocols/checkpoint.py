@@ -53,7 +53,7 @@ class PartialCheckpoint(NoProtection):
     def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:
         out = super().handle(event)
         match event:
-            case FrameProcessed(frame=frame) if frame % self._every == 0:
+            case FrameProcessed(frame=frame, due=due) if due or frame % self._every == 0:
                 return out + self._take()
             case CheckpointWanted():
                 return out + self._take()

@@ -98,6 +98,7 @@ class FrameProcessed:
     outputs: tuple[OutputFrame, ...]
     state_bytes: int
     input_bytes: tuple[int, ...] = ()
+    due: bool = False  # an interval that is not counted in frames is over
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class Ecoc:
     def _processed_frame(self, event: FrameProcessed) -> list[CheckpointInstruction]:
         self._processed = event.frame
         out: list[CheckpointInstruction] = []
-        if self._triggers and event.frame % self._every == self._phase:
+        if self._triggers and (event.due or event.frame % self._every == self._phase):
             out += self._take_own()
         if self._wanted:
             ripe = [r for r in self._wanted if r.frame <= event.frame]

@@ -61,7 +61,7 @@ class Synchronised(Ecoc):
 
     def _processed_frame(self, event: FrameProcessed) -> list[CheckpointInstruction]:
         self._processed = event.frame
-        due = self._triggers and event.frame % self._every == self._phase
+        due = self._triggers and (event.due or event.frame % self._every == self._phase)
         return self._serve_waiting() + (self._take_own() if due else [])
 
     def _take_own(self, extendable: bool = True) -> list[CheckpointInstruction]:

@@ -103,9 +103,9 @@ class Uncoordinated:
                 invariant(frames >= 1, f"interval of {frames} frames")
                 self._left = frames
                 return []
-            case FrameProcessed(frame=frame):
+            case FrameProcessed(frame=frame, due=due):
                 self._processed = frame
-                return self._count()
+                return self._count(due)
             case CheckpointWanted():
                 # The queue empties when the consumers checkpoint, not when this unit does.
                 self._asked = self._processed
@@ -132,11 +132,10 @@ class Uncoordinated:
             case _:
                 assert_never(event)
 
-    def _count(self) -> list[CheckpointInstruction]:
-        due = False
+    def _count(self, due: bool) -> list[CheckpointInstruction]:
         if self._left is not None:
             self._left -= 1
-            due = self._left <= 0
+            due = due or self._left <= 0
         if self._wanted is not None and self._processed >= self._wanted:
             due = True
         return self._take(self._processed) if due else []

@@ -110,8 +110,12 @@ class Kept:
         return self._journal("units", unit, "permits")
 
     def _journal(self, kind: str, name: str, journal: str) -> list[dict[str, Any]]:
-        folder = self.root / kind / name
+        folder = self._folder(kind, name)
         return list(Journal(folder, journal).entries()) if folder.is_dir() else []
+
+    def _folder(self, kind: str, name: str) -> Path:
+        """On the host it lives on, or in the state folder."""
+        return Path(self.deployment.get("homes", {}).get(f"{kind}/{name}", self.root / kind / name))
 
     @cached_property
     def _seals(self) -> dict[str, dict[int, dict[str, Any]]]:
@@ -131,7 +135,7 @@ class Kept:
         """Frames of a stream between units that are still in its queue."""
         from holdfast.frames.files import list_frames
 
-        folder = self.root / "streams" / stream
+        folder = self._folder("streams", stream)
         return {n: path for n, _, path in list_frames(folder)} if folder.is_dir() else {}
 
     def record(self, stream: str, n: int) -> FrameRecord | None:

@@ -190,7 +190,7 @@ def test_a_queue_must_hold_a_checkpoint_interval():
     p.filter("hot", of="probes", where="true")
     p.sink("hot", Outside())
     p.protect(hf.ecoc(every="1 hour"))
-    assert codes(p) == ["HF-G015", "HF-L001"]
+    assert codes(p) == ["HF-G015"]
 
 
 def test_plain_ecoc_off_the_cycle_is_fine():
@@ -198,16 +198,23 @@ def test_plain_ecoc_off_the_cycle_is_fine():
     p.filter("hot", of="probes", where="true")
     p.sink("hot", Outside())
     p.protect(hf.ecoc(every=hf.frames(10)))
-    assert codes(p) == ["HF-L001"]
+    assert codes(p) == []
 
 
-def test_promises_and_protections_say_that_they_are_not_yet_kept():
+def test_a_promise_that_the_loss_of_a_host_would_break_warns():
     p = process()
     p.filter("hot", of="probes", where="true", protect=hf.checkpoint(every="5 seconds"))
-    p.sink("hot", Outside(), promise=[hf.lossless, hf.in_order])
-    found = check_structure(p.graph())
-    assert [f.code for f in found] == ["HF-L001", "HF-L001"]
-    assert all(f.warning and "declared, not yet protected" in f.what for f in found)
+    p.filter("hotter", of="hot", where="true", protect=hf.ecoc(every="5 seconds"))
+    p.sink("hotter", Outside(), promise=[hf.lossless, hf.in_order])
+    assert (only(p).code, only(p).warning) == ("HF-L001", True)
+    assert "hot: no protection" in only(p).why
+
+
+def test_a_promise_that_every_operator_above_is_protected_for_does_not_warn():
+    p = process()
+    p.filter("hot", of="probes", where="true", protect=hf.uncoordinated(every="5 seconds"))
+    p.sink("hot", Outside(), promise=hf.lossless)
+    assert codes(p) == []
 
 
 def test_a_parameter_nobody_takes_only_warns():
@@ -241,4 +248,4 @@ def test_order_across_names_a_sink_that_is_there():
     p = process()
     p.filter("hot", of="probes", where="true")
     p.sink("hot", Outside(), promise=hf.in_order_across("cold"))
-    assert codes(p) == ["HF-G017", "HF-L001"]
+    assert codes(p) == ["HF-G017"]

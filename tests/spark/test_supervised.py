@@ -150,7 +150,7 @@ def test_after_its_tries_a_unit_is_given_up_and_the_next_run_takes_it_up(spark, 
 
 
 def test_a_unit_that_hangs_is_abandoned_and_started_anew(spark, tmp_path, undisturbed):
-    p, writers = plant(tmp_path, Trouble(str(tmp_path / "hung"), count_in_frame(3), "hang"), stalled_after="3 seconds")
+    p, writers = plant(tmp_path, Trouble(str(tmp_path / "hung"), count_in_frame(3), "hang"), stalled_after="12 seconds")
     with start_graph(p.graph(), state=tmp_path / "state", spark=spark) as run:
         run.wait()
     assert "HF-U032" in {incident.code for incident in incidents_of(tmp_path / "state")}

@@ -1,0 +1,130 @@
+"""Where a unit goes on: from what its host has, from a backup, or from nothing.
+
+Every instance claims its epoch at the unit's backup stores (`protocols.activation`), and
+the claim tells it the newest checkpoint. What the host still has is used if the instance
+that left it was the last one, and is not older; else the newest checkpoint is fetched
+and put in its place. A copy that is damaged or gone is passed over and named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.engine.folder import StateFolder
+from holdfast.engine.guards import Guards, Stores
+from holdfast.graph.units import Unit
+from holdfast.hosts.activating import Activated, activate
+from holdfast.hosts.containers import unpack
+from holdfast.hosts.homes import Homes
+from holdfast.hosts.near import clear_unit, instance_epoch, put_back
+from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.protocols.activation import NearCheckpoint
+from holdfast.protocols.messages import Manifest
+from holdfast.records.journal import Journal
+
+__all__ = ["Begun", "Recovery"]
+
+# Stores on folders answer in milliseconds; one behind a network may need a while to come back.
+_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An instance may start under this epoch; `frame` is where its folder stands."""
+
+    epoch: int
+    is_restored: bool  # from a backup, or from nothing: what the host had was not used
+    sentences: tuple[str, ...]
+
+
+class Recovery:
+    def __init__(
+        self, folder: StateFolder, homes: Homes, units: Sequence[Unit], guards: Guards, begun: Callable[[str], int]
+    ) -> None:
+        self._folder, self._homes, self._guards, self._begun = folder, homes, guards, begun
+        self._units = {unit.name: unit for unit in units}
+        self._opened: dict[str, OpenStore] = {}
+
+    def open(self) -> list[str]:
+        """See to the hosts; returns those that lost everything since the last run."""
+        return self._homes.open()
+
+    def stores(self, unit: str) -> Stores:
+        if self._guards.keeps_nothing(unit):
+            return Stores()
+        opened = []
+        for name, url in self._homes.stores_of(unit).items():
+            if name not in self._opened:
+                self._opened[name] = OpenStore(name, url, life=self._homes.lives.get(name, 0))
+            opened.append(self._opened[name])
+        needed = min(self._homes.needed, len(opened))
+        for store in opened:
+            with contextlib.suppress(StoreAway):
+                _noticed(store, unit)
+            if store.life > 0:  # it lost its folder once: it takes part when it has learnt from the others
+                peers = [other for other in opened if other is not store]
+                with contextlib.suppress(StoreAway):  # the claim meets the same, and says so
+                    store.join(peers, [unit], min(len(peers), len(opened) - needed + 1))
+        return Stores(tuple(opened), needed)
+
+    def begin(self, name: str, epoch: int, *, near_is_good: bool = True) -> Begun:
+        """Claim an epoch for the unit, not below `epoch`, and make its folder that of the state it starts from."""
+        unit, folder = self._units[name], self._homes.unit(name)
+        for stream in unit.outputs:
+            self._homes.stream(stream)
+        self._folder.staging_of(name)
+        stores = self.stores(name)
+        near = self._near(folder, name, stores) if near_is_good else None
+        if not stores.opened:
+            if near is None:
+                clear_unit(folder)
+            self._guards.settle(name, stores, self._begun(name), None)
+            return Begun(epoch, near is None, ())
+        found = activate(
+            name, stores.opened, needed=stores.needed, known_epoch=epoch - 1, near=near,
+            claimant=f"{self._homes.host_of[name]}/{os.getpid()}", patience_s=_PATIENCE_S,
+        )  # fmt: skip
+        self._folder.raise_epoch_to(found.epoch)
+        newest = found.manifest if found.manifest is not None and found.manifest.frame > self._begun(name) else None
+        said = [f"a copy of unit {name} was passed over: {reason}" for reason in found.bad]
+        if found.near is None:
+            clear_unit(folder)
+            if newest is not None:
+                self._put_back(unit, folder, newest, found)
+                said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
+        self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
+        return Begun(found.epoch, found.near is None, tuple(said))
+
+    def _near(self, folder: Path, name: str, stores: Stores) -> NearCheckpoint | None:
+        epoch, begun = instance_epoch(folder), self._begun(name)
+        if epoch is None:
+            return None
+        known = [0]
+        for store in stores.opened:
+            with contextlib.suppress(StoreAway):
+                known.append(store.trace(name).epoch)
+        last = Journal(folder, "commits").last()
+        # A unit lives on one host, so what lies here was left by its last instance. Stores that have
+        # all lost their folders do not remember its epoch, and must not make it start from nothing.
+        return NearCheckpoint(min(epoch, max(known)) if stores.opened else epoch, begun if last is None else max(last["n"], begun))
+
+    def _put_back(self, unit: Unit, folder: Path, manifest: Manifest, found: Activated) -> None:
+        checkpoint = unpack(manifest, found.contents)
+        streams = {stream: self._homes.stream(stream) for stream in unit.outputs}
+        put_back(folder, streams, checkpoint.head["record"], manifest.epoch, checkpoint.files)
+        containers = folder / "containers"
+        containers.mkdir(parents=True, exist_ok=True)
+        for name, content in found.contents.items():
+            (containers / name).write_bytes(content)
+
+
+def _noticed(store: OpenStore, unit: str) -> None:
+    """See whether the store still has its folder; if not, it begins a new life."""
+    try:
+        store.trace(unit)
+    except StoreLost:
+        store.reopen()

@@ -1,0 +1,111 @@
+"""Processes whose units live on logical hosts, and runs of them in which hosts are lost."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+import holdfast as hf
+from holdfast.faults import points
+
+HOSTS = ("h1", "h2", "h3")
+FRAMES = 40
+
+
+def readings(folder: Path) -> None:
+    """Forty seconds of four zones, about ten rows a second."""
+    draw = np.random.default_rng(7)
+    times = np.sort(draw.integers(0, FRAMES * 1_000_000, FRAMES * 10))
+    table = pa.table(
+        {
+            "ts": pa.array(1_700_000_000_000_000 + times, pa.timestamp("us", "UTC")),
+            "zone": pa.array(draw.integers(0, 4, len(times)), pa.int32()),
+            "celsius": pa.array(draw.normal(70, 15, len(times)).round(3)),
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / "0.parquet")
+
+
+def rises(state: pd.DataFrame, warm: pd.DataFrame):
+    """An element lost or doubled shifts `seen` for the rest of the run."""
+    x = warm.merge(state, on="zone", how="left")
+    before = x.groupby("zone").celsius.shift().fillna(x["last"]).fillna(0.0)
+    seen = (x.groupby("zone").cumcount() + 1 + x.seen.fillna(0)).astype("int64")
+    out = x.assign(rise=x.celsius - before, seen=seen)
+    after = out.groupby("zone", as_index=False).agg(last=("celsius", "last"), seen=("seen", "last"))
+    return after, out[["ts", "zone", "rise", "seen"]]
+
+
+def counted(state: pd.DataFrame, warm: pd.DataFrame):
+    x = warm.merge(state, on="zone", how="left")
+    n = (x.groupby("zone").cumcount() + 1 + x.n.fillna(0)).astype("int64")
+    out = x.assign(n=n)
+    return out.groupby("zone", as_index=False).agg(n=("n", "last")), out[["ts", "zone", "n"]]
+
+
+def plant(folder: Path, protection, *, hosts=HOSTS, backup=None, spark_state: bool = False, **settings) -> hf.StreamProcess:
+    """A diamond of three keyed units: rises and counted read warm, joined reads both."""
+    made = hf.StreamProcess("plant", frame="1 second", time="ts", hosts=hosts, backup=backup, **settings)
+    made.protect(protection)
+    made.source("readings", hf.read.files(str(folder / "readings" / "*.parquet")), schema="ts timestamp, zone int, celsius double")
+
+    @made.operator(over="frame", apart=True)
+    def warm(readings):
+        return readings.where("celsius > 50")
+
+    made.keyed("zone", state="last double, seen bigint", emits="ts timestamp, zone int, rise double, seen bigint")(rises)
+    made.keyed("zone", state="n bigint", emits="ts timestamp, zone int, n bigint")(counted)
+    if spark_state:
+
+        @made.operator(over="stream", mode="append")
+        def joined(rises):
+            return (
+                rises.groupBy(F.window("ts", "5 seconds"), "zone")
+                .agg(F.sum("seen").alias("seen"), F.count("*").alias("n"))
+                .select(F.col("window.start").alias("ts"), "zone", "seen", "n")
+            )
+    else:
+        made.join("joined", left="rises", right="counted", on="zone", within="100 ms", emits=["ts", "zone", "seen", "n"])
+    made.sink("joined", hf.write.sqlite(str(folder / "out.db"), "joined"))
+    made.sink("counted", hf.write.sqlite(str(folder / "counted.db"), "counted"))
+    return made
+
+
+def content(folder: Path) -> dict:
+    found = {}
+    for file, table in (("out.db", "joined"), ("counted.db", "counted")):
+        with sqlite3.connect(folder / file) as connection:
+            found[table] = connection.execute(f"select * from {table}").fetchall()
+    return found
+
+
+def run(folder: Path, spark, process, faults=()) -> object:
+    """Run to the end with these faults; each is (point, frame, unit, host to delete or other victim)."""
+    state = folder / "state"
+    points._plan = [
+        {"point": point, "frame": frame, "unit": unit, "victim": "host", "folder": str(state / "hosts" / victim)}
+        if victim.startswith("h")
+        else {"point": point, "frame": frame, "unit": unit, "victim": victim}
+        for point, frame, unit, victim in faults
+    ]
+    try:
+        done = process.run(state=state, spark=spark)
+        missed = [fault for fault in points._plan if not fault.get("done")]
+        assert not missed, f"never reached: {missed}"
+        return done
+    finally:
+        points._plan = []
+
+
+def fresh(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    readings(folder / "readings")
+    return folder
