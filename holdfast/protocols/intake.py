@@ -8,6 +8,10 @@ next one, answered by asking the producer to resume; a frame is ready when every
 edge has reached it. Order between edges never enters, so replays need no log of
 interleavings.
 
+A frame that overtook others waits for them: were it dropped, nobody would ask for it
+again before the next one comes, and behind the last one none does. It waits only as
+long as the same instance sends: the next one may have sealed that number anew.
+
 Pure: no clock, randomness, thread, file or socket. Driven by `unit`.
 """
 
@@ -35,10 +39,12 @@ class Intake:
         self._inputs = inputs
         self.received: dict[EdgeId, Frame] = {}
         self._held: dict[EdgeId, dict[Frame, InputFrame]] = {}
+        self._ahead: dict[EdgeId, dict[Frame, InputFrame]] = {}
         for source in inputs:
             # Before its first frame a feedback edge delivers nothing.
             self.received[source.edge] = max(processed - source.delay, 0)
             self._held[source.edge] = {}
+            self._ahead[source.edge] = {}
         self._asked: dict[EdgeId, Frame] = {}
 
     def accept(self, edge: EdgeId, number: Frame, frame: InputFrame) -> Arrival:
@@ -52,8 +58,13 @@ class Intake:
             )
             return Arrival.DUPLICATE
         if number > received + 1:
+            self._ahead[edge][number] = frame
             return Arrival.GAP
-        self._held[edge][number] = frame
+        held, ahead = self._held[edge], self._ahead[edge]
+        held[number] = frame
+        while number + 1 in ahead:
+            number += 1
+            held[number] = ahead.pop(number)
         self.received[edge] = number
         return Arrival.NEW
 
@@ -67,14 +78,17 @@ class Intake:
     def contact(self, edge: EdgeId) -> None:
         """A new connection: an asking sent over the old one may be lost."""
         self._asked.pop(edge, None)
+        self._ahead[edge].clear()
 
     def skip(self, edge: EdgeId, number: Frame) -> None:
         """Take missing frames up to `number` as lost; only partial protections may."""
         self.received[edge] = max(self.received[edge], number)
+        self._ahead[edge].clear()
 
     def forget(self, edge: EdgeId) -> None:
         """Drop what was received and not processed: the producer may number anew."""
         held = self._held[edge]
+        self._ahead[edge].clear()
         if held:
             self.received[edge] = min(held) - 1
             held.clear()

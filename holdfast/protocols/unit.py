@@ -106,6 +106,8 @@ class Unit:
         self._producers = {e.edge: e.producer for e in wiring.inputs}
         self._sent: dict[EdgeId, Frame | None] = {e.edge: None for e in wiring.outputs}
         self._contacts: dict[EdgeId, tuple[int, int]] = {}
+        self._senders: dict[EdgeId, int] = {}
+        self._acks: dict[EdgeId, tuple[int, Frame]] = {}
         self._asked = 0
         self._bytes_max = bytes_max
         self._placing = None if restored.placed else self.placing_type(wiring, restored.frame)
@@ -160,12 +162,16 @@ class Unit:
                 )
             ]
         match message:
-            case FrameSent(_, edge, number, kind, checksum, size):
+            case FrameSent(stamp, edge, number, kind, checksum, size):
+                if self._senders.get(edge) != stamp.epoch:
+                    self._senders[edge] = stamp.epoch
+                    self.intake.contact(edge)
                 arrival = self.intake.accept(edge, number, InputFrame(kind, checksum, size))
                 if arrival is Arrival.GAP:
                     return [self._resume(edge)] if self.intake.should_ask(edge) else []
                 return self._advance() if arrival is Arrival.NEW else []
-            case AckSent(_, edge, number, loads):
+            case AckSent(stamp, edge, number, loads):
+                self._acks[edge] = max(self._acks.get(edge, (0, 0)), (stamp.epoch, number))
                 if self._placing is not None:
                     self._placing.acked(edge, number)
                     return []
@@ -182,6 +188,10 @@ class Unit:
                 if (stamp.epoch, contact) <= self._contacts.get(edge, (0, 0)):
                     return []
                 self._contacts[edge] = (stamp.epoch, contact)
+                epoch, overtook = self._acks.get(edge, (0, 0))
+                if after is not None and epoch == stamp.epoch:
+                    # A later ack of the same instance came first: it holds more by now.
+                    after = max(after, overtook)
                 if self._placing is not None:
                     self._placing.resumed(edge, after, acked)
                     return self._place()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.protocols.dialogue import Send, UnitMessage
 from holdfast.protocols.fencing import claim_quorum
-from holdfast.protocols.messages import Manifest, RefusalSent
+from holdfast.protocols.messages import AckSent, Manifest, RefusalSent
 from holdfast.protocols.none import ACK_LAG
 from holdfast.protocols.unit import Unit
 from holdfast.simulation.graphs import FRAME_BYTES_MAX
@@ -58,6 +58,7 @@ class Checks:
         self._need = {edge.name: 0 for edge in schedule.graph.edges}
         self._heard: dict[tuple[tuple[str, int], str], int] = {}
         self._below_loss: set[str] = set()
+        self._sizes: dict[str, int] = {}
         self._only = list(schedule.stores.values())
         self._quorum = claim_quorum(len(schedule.store_names), schedule.needed)
 
@@ -161,6 +162,23 @@ class Checks:
             )
         return instructions
 
+    def heard(self, receiver: Instance, message: UnitMessage) -> None:
+        """Who was told of its successor stops; what an ack says of sizes is true."""
+        if isinstance(message, AckSent):
+            for unit, size in message.loads.items():
+                if size > self._sizes.get(unit, 0):
+                    raise ScheduleBroken(
+                        receiver.unit, f"ack says {unit} stores {size} bytes, which it never did"
+                    )
+        elif isinstance(message, RefusalSent):
+            if message.epoch > receiver.epoch and receiver.alive:
+                raise ScheduleBroken(receiver.unit, "goes on after it was refused")
+
+    def measured(self, unit: str, size: int) -> None:
+        """The largest checkpoint, or state, that a unit ever had."""
+        if size > self._sizes.get(unit, 0):
+            self._sizes[unit] = size
+
     # ---- content -----------------------------------------------------------------------
 
     def saw_state(self, instance: Instance, frame: int, state: int) -> None:
@@ -192,8 +210,11 @@ class Checks:
         copies = 0
         for store in stores:
             held = store.disk.manifests.get(manifest.unit)
-            if not store.joined_before or (held is not None and held.key >= manifest.key):
+            if not store.joined_before:
                 copies += 1
+            elif held is not None and held.key >= manifest.key:
+                # One that lost its folder learnt the manifest and is sent the files.
+                copies += store.folder > 0 or store.disk.files.issuperset(held.files)
         if copies < self._schedule.needed:
             raise ScheduleBroken(
                 instance.unit, f"checkpoint {manifest.frame} called stored with {copies} copies"
@@ -234,6 +255,8 @@ class Checks:
                 raise ScheduleBroken(
                     unit, f"checkpoints {instance.machine.protection.pending} stay pending"
                 )
+            if instance.pinned:
+                raise ScheduleBroken(unit, f"frames {instance.pinned} stay pinned")
             if instance.shipping.travelling is not None:
                 raise ScheduleBroken(unit, "a checkpoint stays on its way")
 

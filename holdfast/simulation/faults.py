@@ -3,7 +3,7 @@
 Random moments alone rarely meet the short windows where protocols break. So part of
 the faults are aimed: when a unit pins a checkpoint, ships one, or is being
 activated, chance may strike it, its store or its neighbour right then. Every fault
-ends: hosts and stores come back, cuts heal, the frozen wake.
+ends: hosts and stores come back, cuts heal, the weather clears, the frozen wake.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.protocols.messages import Manifest
 from holdfast.simulation.instances import Instance
+from holdfast.simulation.network import Weather
 from holdfast.simulation.stores import SimulatedStore
 from holdfast.simulation.supervision import Host
 
@@ -52,18 +53,22 @@ class Faults:
         rng = self._world.rng
         unit = rng.choice(self._schedule.graph.inner)
         kind = rng.random()
-        if kind < 0.25:
+        if kind < 0.23:
             self.kill_unit(unit, near_valid=rng.random() < 0.6)
-        elif kind < 0.4:
+        elif kind < 0.35:
             self.lose_host(self._host_of(unit))
-        elif kind < 0.5:
+        elif kind < 0.44:
             self.power_cycle(self._host_of(unit))
-        elif kind < 0.68:
+        elif kind < 0.6:
             self.freeze_host(self._host_of(unit))
-        elif kind < 0.74:
+        elif kind < 0.66:
             self.suspect_wrongly(unit)
-        elif kind < 0.86:
+        elif kind < 0.74:
             self.cut_edge()
+        elif kind < 0.83:
+            self.spoil_edge()
+        elif kind < 0.86:
+            self.cut_store_link(unit, rng.choice(self._schedule.store_names))
         else:
             stores = list(self._schedule.stores.values())
             if len(stores) > 1 and rng.random() < 0.4:
@@ -133,6 +138,20 @@ class Faults:
             self.freeze_host(self._schedule.hosts[instance.host])
         else:
             self.hurt_store(self._schedule.stores[store])
+            if self._world.rng.random() < 0.5:
+                self.kill_unit(instance.unit, near_valid=False)
+
+    def racing(self) -> None:
+        """Two claims are on their way: a store may crash between them."""
+        if self._open() and self._world.rng.random() < 0.3:
+            store = self._world.rng.choice(list(self._schedule.stores.values()))
+            self._world.after(self._world.between(0.4, 1.6), self._hit_registers, store)
+
+    def _hit_registers(self, store: SimulatedStore) -> None:
+        if self._open() and store.up:
+            self._count("stores_hurt")
+            store.crash()
+            self._world.after(self._world.between(0.1, 1.0), self._store_back, store)
 
     def activating(self, unit: str) -> None:
         if self._open() and self._world.rng.random() < 0.15:
@@ -268,16 +287,44 @@ class Faults:
         )
 
     def _heal(self, x: str, y: str) -> None:
+        if self._schedule.network.heal(x, y):
+            self._connect_anew(x, y)
+
+    def _connect_anew(self, x: str, y: str) -> None:
+        """Each transport notices in its own time; until then it goes on as before."""
+        world = self._world
+        self._schedule.each_edge_of(
+            x, y, lambda unit, edge: world.after(world.between(0.0, 2.0), self._notice, unit, edge)
+        )
+
+    def spoil_edge(self) -> None:
+        """Messages late, out of order, twice; in every second storm some are lost."""
+        schedule, world = self._schedule, self._world
+        edge = world.rng.choice(schedule.graph.edges)
+        x, y = edge.producer, edge.consumer
+        loses = world.rng.random() < 0.5
+        weather = Weather(held_up=0.3, doubled=0.3, lost=0.3 if loses else 0.0)
+        if x != y and schedule.network.spoil(x, y, weather):
+            self._count("edges_spoilt")
+            world.after(world.between(2.0, 12.0), self._clear, x, y, loses)
+
+    def _clear(self, x: str, y: str, lost: bool) -> None:
+        self._schedule.network.clear(x, y)
+        if lost and not self._schedule.network.is_cut(x, y):
+            self._connect_anew(x, y)
+
+    def cut_store_link(self, unit: str, store: str) -> None:
+        """One unit and one store do not hear of each other for a while."""
         schedule = self._schedule
-        if schedule.network.heal(x, y):
-            # Each transport notices in its own time; until then it goes on as before.
-            schedule.each_edge_of(
-                x,
-                y,
-                lambda unit, edge: self._world.after(
-                    self._world.between(0.0, 2.0), self._notice, unit, edge
-                ),
-            )
+        if (unit, store) in schedule.store_links_cut:
+            return
+        self._count("store_links_cut")
+        schedule.store_links_cut.add((unit, store))
+        self._world.after(self._world.between(1.0, 10.0), self._heal_store_link, unit, store)
+
+    def _heal_store_link(self, unit: str, store: str) -> None:
+        self._schedule.store_links_cut.discard((unit, store))
+        self._schedule.current[unit].store_found(store)
 
     def _notice(self, unit: str, edge: str) -> None:
         self._schedule.current[unit].peer_found(edge)

@@ -242,7 +242,7 @@ def _ideal_fixed(name: str) -> dict[UnitId, list[int]]:
 def ideal_run(graph: Graph, frames: int) -> dict[UnitId, list[int]]:
     """State of every unit after each frame in a run without delay, loss or error."""
     if graph.name in _FIXED and frames <= _IDEAL_FRAMES:
-        return _ideal_fixed(graph.name)
+        return {unit: states[: frames + 1] for unit, states in _ideal_fixed(graph.name).items()}
     return _ideal(graph, frames)
 
 

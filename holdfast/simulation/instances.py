@@ -160,6 +160,7 @@ class Instance:
             self.schedule.stepped_down(self, None)
             return
         self.carry_out(out)
+        checks.heard(self, message)
 
     def peer_found(self, edge: str) -> None:
         if not self._sleeps("peer_found", edge):
@@ -192,6 +193,7 @@ class Instance:
         self.schedule.checks.saw_state(self, frame, state)
         self.world.note(self.unit, order)
         size = 200 + state % 400
+        self.schedule.checks.measured(self.unit, size)
         self.carry_out(self.machine.handle(FrameProcessed(frame, outputs, size)))
 
     # ---- what it does ----------------------------------------------------------------
@@ -268,7 +270,7 @@ class Instance:
             self._since_base = 0
         self._since_base += 1
         delta = f"{self.unit}/delta.{self._base[0]}.{frame}.{state:x}"
-        blobs[delta] = (frame, state)
+        blobs[delta] = (frame, state ^ blobs[self._base[1]])
         files = [self._base[1], delta]
         queue = self.machine.queue
         wanted = set()
@@ -296,6 +298,7 @@ class Instance:
                     self.schedule.shipped(self, manifest)
                     self._forget(manifest.frame)
                     size = 200 + 60 * len(manifest.files)
+                    self.schedule.checks.measured(self.unit, size)
                     event = CheckpointStored(manifest.serial, size)
                     self.carry_out(self.machine.handle(event))
                 case Superseded():
@@ -307,6 +310,11 @@ class Instance:
         """States before a stored checkpoint are of no use to anybody."""
         for number in [n for n in self.states if n < frame]:
             del self.states[number]
+
+    @property
+    def pinned(self) -> list[int]:
+        """The frames it keeps restorable."""
+        return sorted(frame for frame, _ in self._pins.values())
 
     # ---- what it leaves ----------------------------------------------------------------
 
@@ -330,7 +338,8 @@ def restored_from(
 ) -> tuple[Restored, int, tuple[int, str]]:
     """Unpack a checkpoint that was fetched whole."""
     base = manifest.files[0]
-    frame, state = blobs[manifest.files[1]]
+    frame, delta = blobs[manifest.files[1]]
+    state = blobs[base] ^ delta
     frames: list[tuple[int, OutputFrame]] = [blobs[f] for f in manifest.files[2:]]
     restored = Restored(frame, stored, manifest.queues, tuple(frames))
     return restored, state, (int(base.split(".")[1]), base)

@@ -1,76 +1,139 @@
-"""FIFO channels between instances: delay, cuts, and duplicates on reconnect.
+"""Channels between instances: delay, cuts, and weather in which messages go astray.
 
-A channel joins one sending instance to one receiving instance. What is in flight
-when an edge is cut is lost, and so is what is sent while it is cut. When a cut
-heals, the last delivered messages may come once more before anything new, as from a
-transport that did not hear that they had arrived. Order within a channel is kept.
+A channel joins one sending instance to one receiving instance. In calm weather it is a
+FIFO queue with delay. What is in flight when an edge is cut is lost, and so is what is
+sent while it is cut. When a cut heals, the last delivered messages may come once more
+before anything new, as from a transport that did not hear that they had arrived.
+
+In bad weather messages of a link are held up, so that later ones overtake them, or come
+twice, the second one perhaps much later; in the worst they are lost one by one. A
+transport notices that it lost something, in the end, and connects anew (`faults`);
+messages that are late, doubled or out of order nobody mends but the protocols.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from holdfast.protocols.dialogue import UnitMessage
 from holdfast.simulation.world import World
 
-__all__ = ["Address", "Network"]
+__all__ = ["Address", "Network", "Weather"]
 
 Address = tuple[str, int]
-_Channel = tuple[Address, Address]
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """Chances of each message on a link."""
+
+    held_up: float
+    doubled: float
+    lost: float
+
+
+@dataclass(slots=True)
+class _Link:
+    """Two units, whichever instances they have."""
+
+    cuts: int = 0
+    generation: int = 0
+    weather: Weather | None = None
+
+
+class _Channel:
+    __slots__ = ("last", "link", "recent", "receiver")
+
+    def __init__(self, receiver: Address, link: _Link) -> None:
+        self.receiver = receiver
+        self.link = link
+        self.last = 0.0
+        self.recent: deque[UnitMessage] = deque(maxlen=4)
 
 
 class Network:
-    """Delivers by calling `deliver(receiver, message)`."""
+    """Delivers by calling `deliver(receiver, message)`; `seen` says what went astray."""
 
     def __init__(self, world: World, deliver: Callable[[Address, UnitMessage], None]) -> None:
         self._world = world
         self._deliver = deliver
-        self._last: dict[_Channel, float] = {}
-        self._cuts: dict[frozenset[str], int] = {}
-        self._lost: dict[frozenset[str], int] = {}
-        self._recent: dict[_Channel, deque[UnitMessage]] = {}
-        self.delivered = 0
+        self._links: dict[frozenset[str], _Link] = {}
+        self._channels: dict[tuple[Address, Address], _Channel] = {}
+        self.seen: set[str] = set()
+
+    def _link(self, x: str, y: str) -> _Link:
+        return self._links.setdefault(frozenset((x, y)), _Link())
 
     def send(self, sender: Address, receiver: Address, message: UnitMessage) -> None:
-        pair = frozenset((sender[0], receiver[0]))
-        if pair in self._cuts:
+        channel = self._channels.get((sender, receiver))
+        if channel is None:
+            channel = _Channel(receiver, self._link(sender[0], receiver[0]))
+            self._channels[(sender, receiver)] = channel
+        self._send(channel, message)
+
+    def _send(self, channel: _Channel, message: UnitMessage) -> None:
+        link, world = channel.link, self._world
+        if link.cuts:
             return
-        world = self._world
-        channel = (sender, receiver)
-        time = max(world.now + 0.1 + 0.9 * world.rng.random(), self._last.get(channel, 0.0))
-        self._last[channel] = time
-        world.at(time, self._arrive, channel, message, self._lost.get(pair, 0))
+        time = world.now + 0.1 + 0.9 * world.rng.random()
+        if link.weather is not None:
+            self._send_badly(channel, message, time, link.weather)
+            return
+        if time < channel.last:
+            time = channel.last
+        channel.last = time
+        world.at(time, self._arrive, channel, message, link.generation)
+
+    def _send_badly(
+        self, channel: _Channel, message: UnitMessage, time: float, weather: Weather
+    ) -> None:
+        world, generation = self._world, channel.link.generation
+        if world.rng.random() < weather.lost:
+            self.seen.add("message_lost")
+            return
+        if world.rng.random() < weather.held_up:
+            self.seen.add("message_held_up")
+            time += world.between(0.5, 6.0)
+        world.at(time, self._arrive, channel, message, generation)
+        if world.rng.random() < weather.doubled:
+            self.seen.add("message_doubled")
+            world.at(time + world.between(0.0, 6.0), self._arrive, channel, message, generation)
 
     def _arrive(self, channel: _Channel, message: UnitMessage, generation: int) -> None:
-        pair = frozenset((channel[0][0], channel[1][0]))
-        if self._lost.get(pair, 0) != generation:
+        if channel.link.generation != generation:
             return
-        self.delivered += 1
-        recent = self._recent.get(channel)
-        if recent is None:
-            recent = self._recent[channel] = deque(maxlen=4)
-        recent.append(message)
-        self._deliver(channel[1], message)
+        channel.recent.append(message)
+        self._deliver(channel.receiver, message)
 
     def is_cut(self, x: str, y: str) -> bool:
-        return frozenset((x, y)) in self._cuts
+        return self._link(x, y).cuts > 0
 
     def cut(self, x: str, y: str) -> None:
-        pair = frozenset((x, y))
-        self._cuts[pair] = self._cuts.get(pair, 0) + 1
-        self._lost[pair] = self._lost.get(pair, 0) + 1
+        link = self._link(x, y)
+        link.cuts += 1
+        link.generation += 1
 
     def heal(self, x: str, y: str) -> bool:
         """End one cut of the pair; True if messages flow again."""
-        pair = frozenset((x, y))
-        left = self._cuts.get(pair, 0) - 1
-        if left > 0:
-            self._cuts[pair] = left
+        link = self._link(x, y)
+        link.cuts -= 1
+        if link.cuts > 0:
             return False
-        self._cuts.pop(pair, None)
-        for channel, recent in list(self._recent.items()):
-            if {channel[0][0], channel[1][0]} == {x, y} and self._world.rng.random() < 0.5:
-                for message in list(recent):
-                    self.send(*channel, message)
+        for channel in list(self._channels.values()):
+            if channel.link is link and self._world.rng.random() < 0.5:
+                for message in list(channel.recent):
+                    self._send(channel, message)
         return True
+
+    def spoil(self, x: str, y: str, weather: Weather) -> bool:
+        """Bad weather on a link until `clear`; False if it has some already."""
+        link = self._link(x, y)
+        if link.weather is not None:
+            return False
+        link.weather = weather
+        return True
+
+    def clear(self, x: str, y: str) -> None:
+        self._link(x, y).weather = None

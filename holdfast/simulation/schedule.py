@@ -18,6 +18,7 @@ from holdfast.protocols.activation import Activation, StartUnit
 from holdfast.protocols.dialogue import CheckpointMachine, Restored, UnitMessage
 from holdfast.protocols.invariants import BrokenInvariant, ProtocolRefused
 from holdfast.protocols.messages import (
+    ClaimSent,
     Manifest,
     RefusalSent,
     StoreAnswered,
@@ -45,6 +46,8 @@ __all__ = ["Outcome", "Parts", "Schedule"]
 # frames that are in a stored checkpoint but not acknowledged.
 _CALM_ROUNDS_MAX = 3
 
+_STORE_MESSAGES_DOUBLED = 0.02
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -54,6 +57,7 @@ class Parts:
     shipping: type[Shipping] = Shipping
     store: type[BackupStore] = BackupStore
     activation: type[Activation] = Activation
+    instance: type[Instance] = Instance
     protections: dict[str, Any] = field(default_factory=dict)
     bytes_max: int | None = None
 
@@ -98,6 +102,7 @@ class Schedule:
         self.probes: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.calm = False
+        self.store_links_cut: set[tuple[str, str]] = set()
 
         copies, self.needed = rng.choice(((1, 1), (1, 1), (3, 2)))
         self.store_names = tuple(f"store{i}" for i in range(copies))
@@ -145,7 +150,7 @@ class Schedule:
             self.seed,
             self.world.steps,
             self.faults.done,
-            frozenset(self.probes),
+            frozenset(self.probes | self.network.seen),
             self.counts,
             broken,
             tuple(story),
@@ -193,7 +198,7 @@ class Schedule:
         base: tuple[int, str] | None,
         pins: dict[int, tuple[int, int]] | None = None,
     ) -> Instance:
-        instance = Instance(self, unit, epoch, host, restored, state, base, pins or {})
+        instance = self.parts.instance(self, unit, epoch, host, restored, state, base, pins or {})
         self.instances[instance.address] = instance
         if unit not in self.current or self.current[unit].epoch < epoch:
             self.current[unit] = instance
@@ -214,6 +219,8 @@ class Schedule:
                 pins = {serial: run.left.pins_left[serial] for serial, _ in order.pinned}
                 restored = replace(restored, pinned=order.pinned)
         elif order.manifest is not None:
+            if (order.store, order.manifest) not in run.fetched_whole:
+                raise ScheduleBroken(unit, f"starts from a copy that {order.store} does not hold")
             restored, state, base = restored_from(order.manifest, self.blobs, order.stored)
         else:
             restored, state, base = Restored(), first_state(unit), None
@@ -259,20 +266,33 @@ class Schedule:
             instance.receive(message)
 
     def send_to_store(self, sender: Instance, store: str, request: StoreSent) -> None:
-        target = self.stores[store]
-        self.world.after(self.world.between(0.1, 0.9), target.receive, request, target.life)
+        self.ask_store(sender.unit, store, request)
         self.faults.shipping(sender, store)
 
+    def ask_store(self, unit: str, store: str, request: StoreSent | ClaimSent) -> None:
+        """Requests may overtake each other, and a few come twice."""
+        target = self.stores[store]
+        if (unit, store) not in self.store_links_cut:
+            delay = self.world.between(0.1, 0.9)
+            self._post(delay, target.receive, request, target.life)
+
     def _store_answers(self, answer: Any) -> None:
+        if (answer.unit, answer.store) in self.store_links_cut:
+            return
         delay = self.world.between(0.1, 0.6)
         if isinstance(answer, StoreAnswered):
             instance = self.instances.get((answer.unit, answer.epoch))
             if instance is not None:
-                self.world.after(delay, instance.store_answered, answer)
+                self._post(delay, instance.store_answered, answer)
         else:
             run = self.supervision.by_claimant.get(answer.claimant)
             if run is not None:
-                self.world.after(delay, run.claim_answered, answer)
+                self._post(delay, run.claim_answered, answer)
+
+    def _post(self, delay: float, deliver: Callable[..., None], *letter: Any) -> None:
+        self.world.after(delay, deliver, *letter)
+        if self.world.rng.random() < _STORE_MESSAGES_DOUBLED:
+            self.world.after(delay + self.world.between(0.0, 6.0), deliver, *letter)
 
     def _store_kept(self, store: SimulatedStore, manifest: Manifest) -> None:
         self.faults.kept(store, manifest)

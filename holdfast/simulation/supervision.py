@@ -52,6 +52,7 @@ class ActivationRun:
         self.claimant = claimant
         self.alive = True
         self._inbox: list[ActivationEvent] = []
+        self.fetched_whole: set[tuple[str, Manifest]] = set()
         left = host.near.get(unit)
         usable = left is not None and left.near_valid and not left.alive
         self.left = left if usable and schedule.protections.keeps_near(unit) else None
@@ -101,8 +102,7 @@ class ActivationRun:
                 case SendClaim(store, claim):
                     heard = schedule.supervision.epochs_heard
                     heard[self.unit] = max(heard.get(self.unit, 0), claim.epoch)
-                    target = schedule.stores[store]
-                    world.after(world.between(0.1, 0.8), target.receive, claim, target.life)
+                    schedule.ask_store(self.unit, store, claim)
                 case FetchCopy(store, epoch, manifest):
                     world.after(world.between(0.2, 1.2), self._fetched, store, epoch, manifest)
                 case GiveWay():
@@ -117,12 +117,16 @@ class ActivationRun:
 
     def _fetched(self, store: str, epoch: int, manifest: Manifest) -> None:
         target = self.schedule.stores[store]
+        if (self.unit, store) in self.schedule.store_links_cut:
+            return
         promised = target.promised.get(self.unit, 0)
         if target.up and promised > epoch:
             self.handle(EpochPassed(promised))
         elif target.up:
             good = target.reads_well(manifest)
-            if not good:
+            if good:
+                self.fetched_whole.add((store, manifest))
+            else:
                 self.schedule.probe("damaged_copy_met")
             held = target.disk.manifests.get(self.unit)
             self.handle(CopyFetched(store, manifest, good, held))
@@ -166,15 +170,20 @@ class Supervision:
             if other is not None:
                 schedule.probe("two_activations_at_once")
                 self.activate(unit, other)
+                schedule.faults.racing()
 
     def _choose(self, unit: str, instance: Instance, elsewhere: bool) -> Host | None:
         schedule = self._schedule
         hosts = [h for h in schedule.hosts if h.up and not h.frozen]
-        home = schedule.hosts[instance.host]
-        if home in hosts and not elsewhere and not instance.frozen:
+        home, rng = schedule.hosts[instance.host], schedule.world.rng
+        if home in hosts and not elsewhere and not instance.frozen and rng.random() < 0.85:
             return home
         hosts = [h for h in hosts if h is not home]
-        return schedule.world.rng.choice(hosts) if hosts else None
+        # Where it ran before, something old may be left: a tempting place.
+        known = [h for h in hosts if unit in h.near]
+        if known and rng.random() < 0.5:
+            hosts = known
+        return rng.choice(hosts) if hosts else None
 
     def activate(self, unit: str, host: Host) -> None:
         self._count += 1

@@ -79,6 +79,22 @@ def test_a_gap_is_asked_for_once():
     assert join.handle(frame("a>join", 4)) == []
 
 
+def test_a_frame_that_overtook_others_waits_for_them():
+    """Behind the last one of a stream no next one comes that would show the gap again."""
+    join = unit()
+    join.handle(frame("a>join", 2))
+    join.handle(frame("a>join", 1))
+    assert join.intake.received["a>join"] == 2
+
+
+def test_a_frame_that_overtook_others_does_not_outlive_its_sender():
+    """The next instance may have sealed that number anew."""
+    join = unit()
+    join.handle(frame("a>join", 2, content=8))
+    join.handle(frame("a>join", 1, epoch=2))
+    assert join.intake.received["a>join"] == 1
+
+
 def test_a_lower_epoch_has_no_effect_and_is_told():
     """The old instance woke after its successor was started."""
     join = unit()
@@ -117,6 +133,18 @@ def test_a_repeated_resume_does_not_move_the_producer_back():
     for consumer in ("left", "right"):
         split.handle(MessageArrived(AckSent(Stamp(consumer, 0, 1), f"split>{consumer}", 1, {})))
     assert split.handle(resume) == []
+
+
+def test_a_resume_that_an_ack_of_the_same_instance_overtook_is_answered_from_the_ack():
+    """What it asks for it has got meanwhile; stopping the unit would be an error of its own."""
+    split = unit(SPLIT)
+    for number in (1, 2):
+        split.handle(frame("a>split", number))
+        split.handle(FrameProcessed(number, (sealed(),), 10))
+    for consumer in ("left", "right"):
+        split.handle(MessageArrived(AckSent(Stamp(consumer, 0, 1), f"split>{consumer}", 1, {})))
+    resume = MessageArrived(ResumeSent(Stamp("left", 0, 1), "split>left", 2, 0, 0))
+    assert [m.frame for m in sent(split.handle(resume), FrameSent)] == [2]
 
 
 def test_asking_for_a_trimmed_frame_stops_the_unit():
