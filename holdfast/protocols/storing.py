@@ -288,7 +288,8 @@ class BackupStore:
         if self.prepared.get(unit) == request.manifest:
             return [SyncManifest(request.manifest, prepared=False)]
         if self.manifests.get(unit) == request.manifest:
-            return self._next(unit, self._answer(request, Verdict.STORED))
+            # It may know the manifest from its peers only, and have no file of it.
+            return [VerifyFiles(unit, request.manifest.files)]
         # Phase one never reached this store, or it restarted since: start over.
         answer = self._answer(request, Verdict.MISSING, request.manifest.files)
         return self._next(unit, answer)

@@ -255,6 +255,11 @@ class Checks:
                 raise ScheduleBroken(
                     unit, f"checkpoints {instance.machine.protection.pending} stay pending"
                 )
+            for store in schedule.stores.values():
+                if instance.stored is not None and not store.holds(instance.stored):
+                    raise ScheduleBroken(
+                        unit, f"{store.name} has no copy of {instance.stored.frame} in the end"
+                    )
             if instance.pinned:
                 raise ScheduleBroken(unit, f"frames {instance.pinned} stay pinned")
             if instance.shipping.travelling is not None:

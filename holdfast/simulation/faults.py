@@ -43,6 +43,9 @@ class Faults:
         if world.rng.random() < 0.25:
             # Several at once: both ends of an edge in the same moment.
             world.at(world.between(2.0, end), self._strike_both_ends)
+        if world.rng.random() < 0.1:
+            # Behind the last frame nothing comes that would show what went astray.
+            world.at(world.between(0.8 * end, end), self._spoil_the_end)
 
     def _open(self) -> bool:
         return self.done < _FAULTS_MAX and not self._schedule.calm
@@ -75,6 +78,10 @@ class Faults:
                 self.besiege(unit, *rng.sample(stores, 2))
             else:
                 self.hurt_store(rng.choice(stores))
+
+    def _spoil_the_end(self) -> None:
+        if self._open():
+            self.spoil_edge()
 
     def _strike_both_ends(self) -> None:
         if not self._open():
@@ -145,13 +152,13 @@ class Faults:
         """Two claims are on their way: a store may crash between them."""
         if self._open() and self._world.rng.random() < 0.3:
             store = self._world.rng.choice(list(self._schedule.stores.values()))
-            self._world.after(self._world.between(0.4, 1.6), self._hit_registers, store)
+            self._world.after(self._world.between(0.4, 1.2), self._hit_registers, store)
 
     def _hit_registers(self, store: SimulatedStore) -> None:
         if self._open() and store.up:
             self._count("stores_hurt")
             store.crash()
-            self._world.after(self._world.between(0.1, 1.0), self._store_back, store)
+            self._world.after(self._world.between(0.1, 0.4), self._store_back, store)
 
     def activating(self, unit: str) -> None:
         if self._open() and self._world.rng.random() < 0.15:

@@ -97,6 +97,7 @@ class Instance:
         self._base = base
         self._since_base = 0
         self._manifests: dict[int, Manifest] = {}
+        self.stored: Manifest | None = None
         # Serial to (frame, state), on the host's disk; an unpin may not be carried out
         # before a crash.
         self._pins = pins
@@ -295,6 +296,7 @@ class Instance:
                 case Shipped(manifest, Stage.PREPARE):
                     self.carry_out(self.machine.handle(CheckpointPrepared(manifest.serial)))
                 case Shipped(manifest, _):
+                    self.stored = manifest
                     self.schedule.shipped(self, manifest)
                     self._forget(manifest.frame)
                     size = 200 + 60 * len(manifest.files)

@@ -76,6 +76,7 @@ class SimulatedStore:
         self._kept = kept
         self.machine = machine(name)
         self._unsynced: dict[str, Manifest] = {}
+        self._found_whole: set[str] = set()
 
     # ---- requests --------------------------------------------------------------------
 
@@ -119,6 +120,7 @@ class SimulatedStore:
                     }
                     self.disk.files -= gone
                     self.disk.fresh -= gone
+                    self._found_whole -= gone
                 case Reply(answer):
                     self._answer(answer)
 
@@ -128,12 +130,18 @@ class SimulatedStore:
         disk = self.disk
         disk.fresh.clear()
         good = frozenset(f for f in files if f in disk.files and f not in disk.rotten)
+        self._found_whole.difference_update(files)
+        self._found_whole |= good
         self._handle(FilesVerified(unit, good))
 
     def _sync(self, life: int, manifest: Manifest, prepared: bool) -> None:
         if life != self.life or not self.up:
             return
         self.disk.fresh.clear()
+        if not self._found_whole.issuperset(manifest.files):
+            raise ScheduleBroken(
+                manifest.unit, f"store {self.name} keeps {manifest.frame} without whole files"
+            )
         if not prepared:
             self._unsynced.pop(manifest.unit, None)
             self._keep(manifest)
@@ -215,6 +223,11 @@ class SimulatedStore:
 
     def hear_of(self, peer: str, life: int) -> None:
         self._handle(PeerJoins(peer, life))
+
+    def holds(self, manifest: Manifest) -> bool:
+        """Whether it has this checkpoint, with every file; one may rot unseen."""
+        held = self.disk.manifests.get(manifest.unit)
+        return held == manifest and self.disk.files.issuperset(manifest.files)
 
     def reads_well(self, manifest: Manifest) -> bool:
         """Whether a fetch of this checkpoint finds it here and every file whole."""

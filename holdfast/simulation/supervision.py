@@ -45,7 +45,9 @@ class Host:
 class ActivationRun:
     """One attempt to start a unit on one host."""
 
-    def __init__(self, schedule: Schedule, unit: str, host: Host, claimant: str) -> None:
+    def __init__(
+        self, schedule: Schedule, unit: str, host: Host, claimant: str, known_epoch: int
+    ) -> None:
         self.schedule = schedule
         self.unit = unit
         self.host = host
@@ -65,8 +67,8 @@ class ActivationRun:
             claimant,
             schedule.store_names,
             schedule.needed,
-            # What the directory says; others may claim the same number at this moment.
-            schedule.current[unit].epoch,
+            # What the directory said; others may claim the same number at this moment.
+            known_epoch,
             near,
         )
 
@@ -163,13 +165,15 @@ class Supervision:
         if host is None:
             self.suspect(unit, 3.0)
             return
-        self.activate(unit, host)
+        self.activate(unit, host, instance.epoch)
         if schedule.world.rng.random() < 0.1:
             # Repository away, network split: another supervisor decides the same.
             other = self._choose(unit, instance, True)
             if other is not None:
                 schedule.probe("two_activations_at_once")
-                self.activate(unit, other)
+                # It read the directory now and may be slow to act on that.
+                late = schedule.world.between(0.0, 2.0)
+                schedule.world.after(late, self.activate, unit, other, instance.epoch)
                 schedule.faults.racing()
 
     def _choose(self, unit: str, instance: Instance, elsewhere: bool) -> Host | None:
@@ -185,9 +189,11 @@ class Supervision:
             hosts = known
         return rng.choice(hosts) if hosts else None
 
-    def activate(self, unit: str, host: Host) -> None:
+    def activate(self, unit: str, host: Host, known_epoch: int) -> None:
+        if not host.up or host.frozen:
+            return
         self._count += 1
-        run = ActivationRun(self._schedule, unit, host, f"{unit}~{self._count}")
+        run = ActivationRun(self._schedule, unit, host, f"{unit}~{self._count}", known_epoch)
         self.runs.setdefault(unit, []).append(run)
         self.by_claimant[run.claimant] = run
         self._schedule.activating(unit)

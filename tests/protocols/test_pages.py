@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.more_mutants import MORE_MUTANTS
 from tests.simulation.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
@@ -30,4 +31,4 @@ def test_every_mutant_is_named_on_a_page_and_every_name_is_a_mutant():
     named = set()
     for line in re.findall(r"[Mm]utants? (\*[^|\n]*)", text):
         named |= set(re.findall(r"\*([^*]+)\*", line))
-    assert named == {mutant.rule for mutant in MUTANTS}
+    assert named == {mutant.rule for mutant in [*MUTANTS, *MORE_MUTANTS]}

@@ -160,3 +160,11 @@ def test_a_store_that_finds_a_prepared_backup_commits_it():
     item = manifest(8)
     store = BackupStore("s", [Kept("join", 1, None, prepared=item)])
     assert store.handle(request(item, Stage.COMMIT)) == [SyncManifest(item, prepared=False)]
+
+
+def test_a_manifest_known_from_peers_is_not_called_stored_without_its_files():
+    """The unit would count a copy that nobody can start from."""
+    store, item = BackupStore("s", peers_needed=1), manifest(4)
+    store.handle(PeerKnowledge("t", "join", 1, item))
+    assert store.handle(request(item, Stage.COMMIT)) == [VerifyFiles("join", item.files)]
+    assert verdicts(store.handle(FilesVerified("join", frozenset()))) == [Verdict.MISSING]

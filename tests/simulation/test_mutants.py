@@ -3,12 +3,13 @@
 import pytest
 
 from holdfast.simulation.run import play_one
+from tests.simulation.more_mutants import MORE_MUTANTS
 from tests.simulation.mutants import MUTANTS
 
 SEEDS = 1_000
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
+@pytest.mark.parametrize("mutant", [*MUTANTS, *MORE_MUTANTS], ids=lambda mutant: mutant.rule)
 def test_a_broken_rule_is_found(mutant):
     """A simulator that cannot see is worse than none."""
     for seed in range(SEEDS):
