@@ -24,6 +24,8 @@ __all__ = ["LOCK_S_MAX", "Folder", "Place", "StoreAway", "UrlPlace", "place_at"]
 
 # A request takes milliseconds to seconds. Who waits longer waits for a frozen holder and should try elsewhere.
 LOCK_S_MAX = 10.0
+# File systems tell times in steps, of up to two seconds: within one, a file can change and look the same.
+SETTLED_NS = 3_000_000_000
 
 
 class StoreAway(Exception):
@@ -127,12 +129,24 @@ class Folder:
             (self.root / path).unlink()
 
     def listed(self, path: str) -> dict[str, str]:
-        """Names in a folder. The second part says when a file must be read again: here always."""
+        """Names in a folder, and what the file system says about each: other words, another content.
+
+        Of a file that changed a moment ago it says nothing that could be relied on: "".
+        """
         with self._told(path):
+            settled = time.time_ns() - SETTLED_NS
+            found = {}
             try:
-                return dict.fromkeys(os.listdir(self.root / path), "")
+                entries = list(os.scandir(self.root / path))
             except FileNotFoundError:
                 return {}
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    of = entry.stat(follow_symlinks=False)
+                    is_settled = max(of.st_mtime_ns, of.st_ctime_ns) < settled
+                    said = f"{of.st_ino} {of.st_size} {of.st_mtime_ns} {of.st_ctime_ns}"
+                    found[entry.name] = said if is_settled else ""
+            return found
 
     def size(self, path: str) -> int:
         with self._told(path):

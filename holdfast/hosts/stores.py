@@ -312,8 +312,11 @@ class OpenStore:
         self._place.write(self._file(folder, name), content)
 
     def _believe(self, folder: str, written: list[str], there: dict[str, str]) -> None:
-        """A URL's files were read back when they were written; they are read again when they look different."""
-        for name in written:
+        """A URL's files were read back when they were written; they are read again when they look different.
+
+        Files of a folder are read here for the first time, and once more when they have settled.
+        """
+        for name in written if not self._place.exclusive else ():
             path = self._file(folder, name)
             said = there.get(path.rpartition("/")[2])
             if said:

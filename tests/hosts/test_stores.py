@@ -106,6 +106,29 @@ def test_harm_to_a_file_is_found_when_it_is_fetched_and_when_it_is_named_again(b
     assert store.fetch(UNIT, 1, second).good
 
 
+def test_a_file_that_was_whole_is_read_again_only_if_it_looks_different(tmp_path, monkeypatch):
+    """A base of a hundred megabytes would else be hashed at every checkpoint of a few kilobytes."""
+    contents, store = Contents(), OpenStore("a", str(tmp_path))
+    read, plain = [], store._place.read
+    monkeypatch.setattr(store._place, "read", lambda path: read.append(path.rpartition("/")[2]) or plain(path))
+    base = checkpoint(contents, 1).files[0]
+
+    def reads(serial: int) -> int:
+        read.clear()
+        stored(store, checkpoint(contents, serial), contents)
+        return read.count(base)
+
+    assert [reads(1), reads(2)] == [1, 2]  # what changed a moment ago may change again unseen
+    monkeypatch.setattr(places, "SETTLED_NS", -1_000_000_000)
+    assert [reads(3), reads(4), reads(5)] == [1, 0, 0]
+
+    store._place.write(store._file(quoted(UNIT), base), b"B" + contents[base][1:])
+    answer = store.ask(request(checkpoint(contents, 6), files=()), contents)
+    assert answer.verdict is Verdict.MISSING and base in answer.missing
+    fetched = store.fetch(UNIT, 1, checkpoint(contents, 5))
+    assert not fetched.good
+
+
 def test_a_prepared_checkpoint_is_committed_also_after_a_restart(base):
     contents = Contents()
     first, second = checkpoint(contents, 1), checkpoint(contents, 2)
