@@ -60,6 +60,7 @@ class Checks:
         self._below_loss: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._only = list(schedule.stores.values())
+        self._places: dict[str, tuple[int, list[Manifest | None]]] = {}
         self._quorum = claim_quorum(len(schedule.store_names), schedule.needed)
 
     # ---- after every step --------------------------------------------------------------
@@ -120,12 +121,15 @@ class Checks:
         """The stored checkpoints that a claim made now could start from."""
         if len(self._only) == 1:
             return [self._only[0].disk.manifests.get(unit)]
+        changes = sum(store.changes for store in self._only)
+        known = self._places.get(unit)
+        if known is None or known[0] != changes:
+            known = self._places[unit] = (changes, self._look_for_places(unit))
+        return known[1]
+
+    def _look_for_places(self, unit: str) -> list[Manifest | None]:
         held = sorted(
-            (
-                store.disk.manifests.get(unit)
-                for store in self._schedule.stores.values()
-                if store.joined_before
-            ),
+            (store.disk.manifests.get(unit) for store in self._only if store.joined_before),
             key=lambda m: (0, 0) if m is None else m.key,
             reverse=True,
         )

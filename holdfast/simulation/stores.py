@@ -42,6 +42,7 @@ class Disk:
 
     files: set[str] = field(default_factory=set)
     manifests: dict[str, Manifest] = field(default_factory=dict)
+    prepared: dict[str, Manifest] = field(default_factory=dict)
     registers: dict[str, int] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
     rotten: set[str] = field(default_factory=set)
@@ -67,6 +68,8 @@ class SimulatedStore:
         self.disk = Disk()
         self.up = True
         self.joined_before = True
+        # Counts what changes which checkpoints a claim could find here.
+        self.changes = 0
         self.life = 0
         self.folder = 0
         self.promised: dict[str, int] = {}
@@ -111,6 +114,7 @@ class SimulatedStore:
                     self.promised[unit] = max(self.promised.get(unit, 0), epoch)
                     if known is not None:
                         self.disk.manifests[unit] = known
+                    self.changes += 1
                     world.touched.add(unit)
                 case KeepLife(store, life):
                     self.disk.lives[store] = life
@@ -142,8 +146,11 @@ class SimulatedStore:
             raise ScheduleBroken(
                 manifest.unit, f"store {self.name} keeps {manifest.frame} without whole files"
             )
-        if not prepared:
+        if prepared:
+            self.disk.prepared[manifest.unit] = manifest
+        else:
             self._unsynced.pop(manifest.unit, None)
+            self.disk.prepared.pop(manifest.unit, None)
             self._keep(manifest)
         self._handle(ManifestSynced(manifest.unit))
 
@@ -157,6 +164,7 @@ class SimulatedStore:
             )
         self.promised[unit] = manifest.epoch
         self.disk.manifests[unit] = manifest
+        self.changes += 1
         self.world.note(unit, f"store {self.name} keeps {manifest.frame} of {manifest.epoch}")
         self.world.touched.add(unit)
         self._kept(self, manifest)
@@ -192,6 +200,7 @@ class SimulatedStore:
         self._unsynced.clear()
         self.promised.clear()
         self.joined_before = False
+        self.changes += 1
         self.world.touched.update(self.units)
 
     def restart(self) -> None:
@@ -204,12 +213,23 @@ class SimulatedStore:
                     self.disk.manifests[unit].epoch if unit in self.disk.manifests else 0,
                 ),
                 self.disk.manifests.get(unit),
+                self._still_prepared(unit),
             )
             for unit in self.units
         ]
         needed = 0 if self.joined_before else self._peers_needed
         lives = self.disk.lives.items()
         self.machine = self._machine_type(self.name, kept, needed, lives)
+
+    def _still_prepared(self, unit: str) -> Manifest | None:
+        """What phase one left on the disk, if it is whole; chance may have torn it."""
+        disk, prepared = self.disk, self.disk.prepared.get(unit)
+        if prepared is None or self.world.rng.random() < 0.5:
+            return None
+        held = disk.manifests.get(unit)
+        whole = all(f in disk.files and f not in disk.rotten for f in prepared.files)
+        newest = prepared.epoch >= disk.registers.get(unit, 0)
+        return prepared if whole and newest and (held is None or held.key < prepared.key) else None
 
     def learn_from(self, peer: SimulatedStore) -> None:
         """Ask a peer that is up and has joined; its answer is what is on its disk."""
@@ -220,6 +240,7 @@ class SimulatedStore:
             epoch = 0 if register is None else register.current
             self._handle(PeerKnowledge(peer.name, unit, epoch, manifest))
         self.joined_before = all(self.machine.joined(unit) for unit in self.units)
+        self.changes += 1
 
     def hear_of(self, peer: str, life: int) -> None:
         self._handle(PeerJoins(peer, life))
