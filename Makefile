@@ -38,10 +38,11 @@ $(VENV)/classes: $(VENV)/ready holdfast/engine/jars/holdfast-local-files.jar
 	@$(VENV)/bin/holdfast doctor --prepare --no-start || echo "no class archive; going on without one"
 	@touch $@
 
-# Stops at the first group that fails: what is cheap to know is known first.
+# Stops at the first group that fails: what is cheap to know is known first. Tests without Spark run on
+# all cores; a Spark session has two of its own.
 test: setup $(VENV)/classes
 	@sh tests/services/install.sh $(VENV)/services
-	$(PY) -m pytest $(PYTEST_ARGS) tests --ignore=tests/spark --ignore=tests/live
+	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/spark --ignore=tests/live
 	$(if $(wildcard tests/spark/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/spark)
 	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live)
 
