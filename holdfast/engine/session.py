@@ -101,9 +101,17 @@ def close_session(session: SparkSession | None = None, *, exit_seconds: float = 
     if ours is None or (session is not None and session is not ours) or _Ours.pid != os.getpid():
         return
     atexit.unregister(close_session)
+    # PySpark's server for accumulators looks once a second whether it is to end, and at once when the
+    # JVM is gone: it ends while the JVM does, not before.
+    server, ending = ours.sparkContext._accumulatorServer, None
+    if server is not None:
+        ending = threading.Thread(target=server.shutdown, daemon=True)
+        server.shutdown = ending.start
     with contextlib.suppress(Exception):
         ours.stop()
     _abandon(_Ours.places, exit_seconds)
+    if ending is not None and ending.ident is not None:
+        ending.join()
     _Ours.session = _Ours.places = None
 
 

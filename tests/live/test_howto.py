@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 from importlib.metadata import entry_points
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.live.runs import ROOT, environ
 
 
 def test_the_test_file_of_the_howto_passes(tmp_path):
@@ -26,7 +24,7 @@ def test_the_test_file_of_the_howto_passes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugin, "test_ward.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=environ(),
         capture_output=True,
         text=True,
     )

@@ -22,6 +22,7 @@ import pytest
 
 from holdfast.engine.control import call
 from holdfast.errors import HoldfastError
+from tests.live.runs import environ
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 # A command takes seconds; one that takes this long on a busy machine hangs.
@@ -63,8 +64,7 @@ def terminal(tmp_path_factory):
     (commands / "holdfast").chmod(0o755)
     folder = tmp_path / "tour"
     folder.mkdir()
-    root = str(README.parent)
-    env = {**os.environ, "PATH": f"{commands}:{os.environ['PATH']}", "PYTHONPATH": root, "NO_COLOR": "1"}
+    env = {**environ(), "PATH": f"{commands}:{os.environ['PATH']}", "NO_COLOR": "1"}
     started: list[subprocess.Popen] = []
 
     def start(block: str) -> subprocess.Popen:

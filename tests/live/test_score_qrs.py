@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 from holdfast.apps.telemonitoring import records, scoring
 from tests.apps.whole import beats_us
+from tests.live.runs import ROOT, environ
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "examples" / "records" / "100"
 
 
 def score(*words: str) -> dict:
     command = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "demo", "telemonitoring"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([*command, *words], env=env, capture_output=True, text=True, timeout=600)
+    done = subprocess.run([*command, *words], env=environ(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
