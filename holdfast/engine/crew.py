@@ -24,6 +24,7 @@ from holdfast.engine.recovery import Recovery
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
 from holdfast.errors import FrameDiffers, HoldfastError
+from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
 from holdfast.hosts.homes import Homes
 from holdfast.records.incidents import Incidents
@@ -160,8 +161,10 @@ class Crew:
                 self._guards.leave(name)
                 met = self._supervisor.care(name).error
                 damaged = met is not None and met.code in PUT_BACK
+                reach("restoring", old.committed, name)
                 begun = self._recovery.begin(name, epoch, near_is_good=not damaged)
                 epoch, is_restored = begun.epoch, begun.is_restored
+                reach("restored", old.committed, name)
                 for sentence in begun.sentences:
                     self._incidents.note(sentence, unit=name)
             fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False)

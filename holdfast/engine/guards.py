@@ -31,6 +31,7 @@ import networkx as nx
 
 from holdfast.engine.board import Board
 from holdfast.errors import HoldfastError, StateRefused
+from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
 from holdfast.graph.protections import Protection
 from holdfast.graph.units import Unit
@@ -313,6 +314,7 @@ class Guards:
                 guard.manifests.pop(manifest.serial, None)
                 self._newest[name] = manifest
                 self._stored[name], guard.stored_s = manifest.frame, self._now()
+                reach("stored", manifest.frame, name)
                 size = len(guard.packer.content(manifest.files[0]))
                 self._todo.append((name, CheckpointStored(manifest.serial, size)))
             for key in [key for key in self.troubles if key[0] == name]:
@@ -421,6 +423,7 @@ class Guards:
     def _pack(self, guard: Guard) -> None:
         while (work := guard.packing.get()) is not None and not guard.is_over:
             serial, frame, queues, stage, pin = work
+            reach("shipping", frame, guard.wiring.unit)
             try:
                 manifest = guard.packer.pack(serial, frame, queues, pin.files, record=pin.record)
             except FileNotFoundError as error:

@@ -4,7 +4,12 @@ The engine calls `reach` at each. Unless a plan is armed (HOLDFAST_FAULTS, JSON:
 of {point, frame, victim[, unit, mark]}), that is one comparison. A process is killed
 with SIGKILL: the real thing, no clean-up, no exception. A unit is no process: its
 attempt dies by an exception in its query, as by any that Spark or a user's code raises.
-A logical host is a folder (`folder`): it is deleted with all that lies in it.
+A logical host is a folder (`folder`): it is deleted with all that lies in it. State files
+of a unit and copies in a store are `damage`d (a byte of each is turned round) or `delete`d;
+a store is slow, or does not answer, for a while.
+
+A checkpoint is under way, and a unit is restarted, when they are: a fault planned there
+strikes at the first such moment of the unit that is not before the frame.
 
 `mark` is a file that says the fault was carried out. It outlives the run, so a fault
 with a mark strikes once, however often the run is started again.
@@ -16,9 +21,15 @@ import json
 import os
 import shutil
 import signal
+import threading
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["AT_WORK", "POINTS", "UnitKilled", "armed", "descendants", "reach", "stall_s", "strike_here", "victims"]
+__all__ = [
+    "AT_WORK", "CHECKPOINTING", "POINTS", "RECOVERING", "UnitKilled", "armed", "descendants", "reach", "stall_s",
+    "store_trouble", "strike_here", "victims",
+]  # fmt: skip
 
 POINTS = (
     "sealed, not renamed",
@@ -29,9 +40,16 @@ POINTS = (
 )
 # In a Python worker, when the user's code has run and the frame is not written: only a worker can die there.
 AT_WORK = "at work"
+# Of a unit's checkpoint: it is about to be packed and sent; enough stores have it.
+CHECKPOINTING = ("shipping", "stored")
+# Of a unit that is started again: before its state is looked for; when it is in place.
+RECOVERING = ("restoring", "restored")
 _STALL = "stall"
 
 _plan: list[dict] | None = None
+_striking = threading.RLock()
+_doomed: set[str] = set()  # units whose query is to die at its next point
+_troubled: dict[str, tuple[float, float]] = {}  # store -> (seconds each request takes; < 0: it is refused, until when)
 
 
 class UnitKilled(Exception):
@@ -47,32 +65,88 @@ def _faults() -> list[dict]:
 
 def armed(point: str, frame: int, unit: str) -> dict | None:
     """The fault planned for this very moment, if any, and not yet carried out."""
-    for fault in _faults():
-        if (
-            fault["point"] == point
-            and fault["frame"] == frame
-            and fault.get("unit", unit) == unit
-            and not fault.get("done")
-            and not ("mark" in fault and Path(fault["mark"]).exists())
-        ):
-            return fault
-    return None
+    return next(iter(_due(point, frame, unit)), None)
+
+
+def _due(point: str, frame: int, unit: str) -> list[dict]:
+    late = point in CHECKPOINTING or point in RECOVERING
+    return [
+        fault
+        for fault in _faults()
+        if fault["point"] == point
+        and (frame >= fault["frame"] if late else frame == fault["frame"])
+        and fault.get("unit", unit) == unit
+        and not fault.get("done")
+        and not ("mark" in fault and Path(fault["mark"]).exists())
+    ]
 
 
 def reach(point: str, frame: int, unit: str) -> None:
     """Say that the run is at `point` of `frame`; strike if that was asked for."""
-    while _faults() and (fault := armed(point, frame, unit)) is not None:
-        _note(fault, f"{point} {frame} {unit}")
-        if fault["victim"] == "host":
-            shutil.rmtree(fault["folder"], ignore_errors=True)
-            continue
-        if fault["victim"] == "unit":
+    if not _faults():
+        return
+    with _striking:
+        # What only breaks files comes first: the others may not return.
+        for fault in sorted(_due(point, frame, unit), key=lambda fault: fault["victim"] in ("unit", "driver", "jvm")):
+            _strike(fault, point, frame, unit)
+        if point not in CHECKPOINTING and unit in _doomed:
+            _doomed.discard(unit)
             raise UnitKilled(f"killed on purpose at {point!r} of frame {frame}")
-        for pid in victims(fault["victim"]):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+
+
+def _strike(fault: dict, point: str, frame: int, unit: str) -> None:
+    words = f"{point} {frame} {unit}"
+    match fault["victim"]:
+        case "state":
+            folder = Path(fault["folder"])
+            if _harm(fault["harm"], [*folder.glob("runs/*/*.arrow"), *folder.glob("spark/*/state/**/*.*")]):
+                _note(fault, words)
+        case "copy":
+            if _harm(fault["harm"], Path(fault["folder"]).glob("*")):
+                _note(fault, words)
+        case "host":
+            _note(fault, words)
+            shutil.rmtree(fault["folder"], ignore_errors=True)
+        case "store":
+            _note(fault, words)
+            _troubled[fault["store"]] = (fault["each_s"], time.monotonic() + fault["seconds"])
+        case "unit":
+            _note(fault, words)
+            _doomed.add(unit)  # a checkpoint is not on the query's own way: it dies at its next point
+        case kind:
+            _note(fault, words)
+            for pid in victims(kind):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+
+
+def _harm(how: str, files: Iterable[Path]) -> int:
+    """Damage or delete these files in place; how many there were."""
+    harmed = 0
+    for path in files:
+        try:
+            if how == "delete":
+                path.unlink()
+            elif size := path.stat().st_size:
+                with open(path, "r+b") as file:
+                    file.seek(size // 2)
+                    byte = file.read(1)[0]
+                    file.seek(size // 2)
+                    file.write(bytes([byte ^ 0xFF]))
+        except OSError:  # a folder, or gone meanwhile
+            continue
+        harmed += 1
+    return harmed
+
+
+def store_trouble(store: str) -> float:
+    """Seconds a request to this store is to take; below 0: it is to fail."""
+    if store not in _troubled:
+        return 0.0
+    each_s, until_s = _troubled[store]
+    return each_s if time.monotonic() < until_s else 0.0
 
 
 def strike_here(mark: str) -> None:

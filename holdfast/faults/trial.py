@@ -37,11 +37,15 @@ def sink_folder(folder: Path, sink: str) -> Path:
 
 
 def redirected(graph: Graph, folder: Path) -> Graph:
-    """The process with all its outputs kept in the folder, and nobody to be woken up."""
+    """The process with all its outputs, hosts and backups kept in the folder, and nobody to be woken up."""
     sinks = tuple(
         replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent)) for sink in graph.sinks
     )
-    return replace(graph, sinks=sinks, state=None, on_degraded=None)
+    hosts = tuple(replace(host, folder=None) for host in graph.hosts)
+    backup = graph.backup
+    if backup is not None:
+        backup = replace(backup, urls=tuple(str(folder / "stores" / str(at)) for at in range(1, len(backup.urls) + 1)))
+    return replace(graph, sinks=sinks, state=None, on_degraded=None, hosts=hosts, backup=backup)
 
 
 def began_us(folder: Path) -> int:

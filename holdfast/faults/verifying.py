@@ -23,8 +23,8 @@ from typing import Any
 from holdfast.errors import UnitError, UsageError
 from holdfast.faults.inputs import LogInput
 from holdfast.faults.keeping import output_of
-from holdfast.faults.plans import Fault, Victims, drawn, environment
-from holdfast.faults.trial import began_us, sink_folder
+from holdfast.faults.plans import Fault, Victims, drawn, environment, homes_of
+from holdfast.faults.trial import began_us, redirected, sink_folder
 from holdfast.graph.model import Graph
 from holdfast.graph.promises import Within
 from holdfast.levels.arrivals import Output
@@ -39,7 +39,8 @@ __all__ = ["SURVIVES", "Bench", "Ran", "Verified"]
 #: What this version lives through, and what it does not; `verify` says so with every answer.
 SURVIVES = (
     "deaths of Python workers, units, the JVM and the driver at any commit point, a lost last commit entry, "
-    "silent sources; not the loss of the state folder or of the host"
+    "silent sources; with a protection also lost hosts, damaged state and damaged copies, slow and failing stores; "
+    "not the loss of the state folder, nor of a unit's host and all copies at once"
 )
 # Deaths without a new fault after which a run is given up: the second shows that it does not pass.
 _FRUITLESS_MAX = 2
@@ -167,6 +168,8 @@ class Bench:
         said["input"] = None if self._log is None else str(self._folder / "input")
         (folder / "trial.json").write_text(json.dumps(said))
         marks = [folder / f"hit-{at}" for at in range(len(plan))]
+        homes = homes_of(redirected(self.graph, folder), folder / "state")
+        armed = environment(plan, marks, homes)
         began, starts, fruitless, code = time.monotonic(), 0, 0, 1
         pids: list[int] = []
         try:
@@ -174,12 +177,12 @@ class Bench:
                 before = [mark.exists() for mark in marks]
                 starts += 1
                 self._say(f"{name} run, start {starts} ...")
-                code = self._start(folder, plan, marks, pids)
+                code = self._start(folder, armed, pids)
                 struck = [fault for fault, mark, was in zip(plan, marks, before, strict=True) if mark.exists() and not was]
                 fruitless = 0 if struck else fruitless + 1
                 for fault in struck:
                     if fault.do == "delete last commit":
-                        _forget_last_commit(folder / "state" / "units" / fault.whom)
+                        _forget_last_commit(homes.unit_folder(fault.whom))
                 if code and not plan:
                     break
         finally:
@@ -196,11 +199,11 @@ class Bench:
             began_us(folder) if self._pace.speed is not None and (folder / "began").exists() else 0,
         )
 
-    def _start(self, folder: Path, plan: Sequence[Fault], marks: Sequence[Path], pids: list[int]) -> int:
+    def _start(self, folder: Path, armed: list[dict[str, Any]], pids: list[int]) -> int:
         with open(folder / "log", "wb") as log:
             os_process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.faults.trial", str(folder)],
-                env={**os.environ, "HOLDFAST_FAULTS": json.dumps(environment(plan, marks))},
+                env={**os.environ, "HOLDFAST_FAULTS": json.dumps(armed)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import invariant
+from holdfast.hosts.near import read_near
 from holdfast.hosts.stores import file_name
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
@@ -121,7 +122,7 @@ class Packer:
         live = {name: self._where[name] for name in files if name in self._where}
         if self._is_stale(live):
             live = {}
-        own = {name: path.read_bytes() for name, path in files.items() if name not in live}
+        own = {name: read_near(name, path) for name, path in files.items() if name not in live}
         head = {"unit": self.unit, "epoch": self.epoch, "serial": serial, "frame": frame, **about}
         # Its own name is not known before it is packed: "" stands for it in the head.
         content = _packed(head | {"live": live | dict.fromkeys(own, "")}, own)

@@ -73,6 +73,11 @@ class Homes:
         """Hosts whose folder went away while they were in use."""
         return [host for host in self._folders if self._mark(host) != self.lives.get(host)]
 
+    def life(self, host: str) -> int | None:
+        """The host's life, if its folder is there."""
+        mark = self._mark(host)
+        return mark if mark == self.lives.get(host) else None
+
     def _mark(self, host: str) -> int | None:
         try:
             return json.loads((self._folders[host] / _MARK).read_text())["life"]
@@ -81,8 +86,15 @@ class Homes:
 
     # ---- where things lie ----
 
+    def folder(self, host: str) -> Path:
+        return self._folders[host]
+
+    def unit_folder(self, name: str) -> Path:
+        """Where the unit lies; nothing is made."""
+        return self._home(name) / "units" / name
+
     def unit(self, name: str) -> Path:
-        return _made(self._home(name) / "units" / name)
+        return _made(self.unit_folder(name))
 
     def stream(self, name: str) -> Path:
         return _made(self._home(self._maker.get(name, "")) / "streams" / name)

@@ -16,6 +16,7 @@ Touches the unit's folder only; no Spark.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -25,9 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.engine.checkpoint import frames_of_batches
+from holdfast.operators.runs import is_whole
 from holdfast.records.journal import Journal
 
-__all__ = ["Pin", "clear_unit", "instance_epoch", "link_frames", "pin_runs", "pin_spark", "put_back", "write_instance"]
+__all__ = [
+    "Pin", "clear_unit", "instance_epoch", "link_frames", "pin_runs", "pin_spark", "put_back", "read_near", "write_instance",
+]  # fmt: skip
 
 _VERSIONED = re.compile(r"(\d+)_[^.]*\.(changelog|zip)$|(\d+)\.(changelog|zip)$")
 # Two: the newest may be of a task that lost a race; the one before it is then the base.
@@ -60,7 +64,9 @@ def pin_spark(unit: Path, serial: int, record: Mapping[str, Any], epoch: int) ->
     """Keep the part of Spark's checkpoint that belongs to the frame of a commit record."""
     pinned = _pin_folder(unit, serial)
     checkpoint = unit / _SPARK / str(epoch)
-    batch = max(batch for batch, frame in frames_of_batches(checkpoint).items() if frame <= record["n"])
+    batch = max((batch for batch, frame in frames_of_batches(checkpoint).items() if frame <= record["n"]), default=None)
+    if batch is None:
+        raise FileNotFoundError(errno.ENOENT, "Spark's offset log is not there", str(checkpoint / "offsets"))
     wanted = [checkpoint / log / str(n) for log in ("offsets", "commits") for n in range(batch - _LOG_ENTRIES + 1, batch + 1)]
     files = {}
     for path in [*wanted, *_state_files(checkpoint / "state", batch + 1)]:
@@ -88,6 +94,14 @@ def _state_files(state: Path, version: int) -> Iterable[Path]:
         for (number, kind), paths in versions.items():
             if number in snapshots if kind == "zip" else base < number <= version:
                 yield from paths
+
+
+def read_near(name: str, path: Path) -> bytes:
+    """A file of the moment, to be packed. A run that was damaged since it was written is none: it must not become a backup."""
+    content = path.read_bytes()
+    if name.startswith("runs/") and not is_whole(path.name, content):
+        raise FileNotFoundError(errno.ENOENT, "it is not what was written under its name", str(path))
+    return content
 
 
 def link_frames(pin: Pin, frames: Iterable[tuple[str, Path]]) -> Pin:

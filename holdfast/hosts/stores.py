@@ -20,11 +20,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from holdfast.faults.points import store_trouble
 from holdfast.hosts.places import Place, StoreAway, place_at
 from holdfast.hosts.sealed import (
     Damaged,
@@ -471,6 +473,7 @@ class OpenStore:
     def _at(self, unit: str) -> Iterator[str]:
         """The folder of a unit, locked, in a store that is the one we opened."""
         folder = quoted(unit)
+        self._meet_fault()
         with self._noticing():
             self._check()
             self._place.make(folder)
@@ -481,6 +484,13 @@ class OpenStore:
                 if self._place.read(f"{folder}/name.json") is None:
                     self._write_fact(f"{folder}/name.json", {"unit": unit})
                 yield folder
+
+    def _meet_fault(self) -> None:
+        """Slow, or away, on purpose: `faults.points`."""
+        if (seconds := store_trouble(self.name)) < 0:
+            raise StoreAway(f"{self._place}: away on purpose")
+        if seconds:
+            time.sleep(seconds)
 
     @contextlib.contextmanager
     def _noticing(self) -> Iterator[None]:

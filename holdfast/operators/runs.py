@@ -24,7 +24,7 @@ import xxhash
 
 from holdfast.errors import StateRefused
 
-__all__ = ["FOLD_FROM", "RunRef", "fold", "read_run_file", "sweep", "write_run_file"]
+__all__ = ["FOLD_FROM", "RunRef", "fold", "is_whole", "read_run_file", "sweep", "write_run_file"]
 
 # A shard's deltas are folded into its base when they hold this share of the
 # base's rows, up to twice the share: each shard has its own point in between, so
@@ -95,10 +95,8 @@ def read_run_file(directory: str | os.PathLike, name: str, schema: pa.Schema) ->
             content = file.read_buffer()
     except OSError as error:
         raise _damaged(path, f"it cannot be read: {error}") from error
-    expected = name.removesuffix(".arrow").rpartition("-")[2]
-    actual = xxhash.xxh3_64_hexdigest(content)
-    if actual != expected:
-        raise _damaged(path, f"its hash is {actual}, its name says {expected}")
+    if not is_whole(name, content):
+        raise _damaged(path, f"its hash is {xxhash.xxh3_64_hexdigest(content)}, its name says {_said(name)}")
     table = pa.ipc.open_file(content).read_all()
     if not table.schema.equals(schema):
         raise StateRefused(
@@ -111,6 +109,15 @@ def read_run_file(directory: str | os.PathLike, name: str, schema: pa.Schema) ->
             do="run with --fresh OPERATOR to start it with empty state, or undo the change",
         )
     return table
+
+
+def is_whole(name: str, content: bytes | pa.Buffer) -> bool:
+    """Whether this is what was written under the name."""
+    return xxhash.xxh3_64_hexdigest(content) == _said(name)
+
+
+def _said(name: str) -> str:
+    return name.removesuffix(".arrow").rpartition("-")[2]
 
 
 def sweep(directory: str | os.PathLike, kept: Iterable[RunRef], *, up_to: int) -> int:

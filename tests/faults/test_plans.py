@@ -7,17 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast as hf
 from holdfast.errors import UsageError
 from holdfast.faults import points
-from holdfast.faults.plans import DO, Fault, Victims, drawn, drawn_plan, environment, fitted, parsed
+from holdfast.faults.plans import DO, Fault, Victims, drawn, drawn_plan, environment, fitted, homes_of, parsed
+from holdfast.graph.hosting import Host
+from holdfast.hosts.homes import Homes
+from holdfast.hosts.stores import OpenStore, StoreAway
 
 WARD = Victims(("pulse", "alarms"), ("ecg", "acc"), {"pulse": "pulse", "motion": "alarms", "alarms": "alarms"})
+ON_HOSTS = replace(
+    WARD, hosts=("a", "b", "c"), host_of={"pulse": "a", "alarms": "b"}, stores_of={"pulse": ("b", "c"), "alarms": ("c", "a")}, needed=2
+)
 
 TWO_HITS = """
 [[fault]]
@@ -60,6 +68,9 @@ def test_a_plan_names_what_whom_when_and_where():
         ("[[fault]]\ndo = 'kill jvm'\npoint = 'at work'", "there is: sealed, not renamed"),
         ("[[fault]]\ndo = 'kill unit'\nframe = 0", "the seed draws one"),
         ("[[fault]]\nunit = 'pulse'", "it does not say what to do"),
+        ("[[fault]]\ndo = 'lose host'", "the process has no hosts"),
+        ("[[fault]]\ndo = 'kill unit'\npoint = 'restoring'", "the process has no hosts"),
+        ("[[fault]]\ndo = 'lose host'\nstore = 'b'", "it takes host, unit, frame and point"),
         ("[[fault]", "is not TOML"),
         ("fault = 3", "names no fault"),
         ("[[fualt]]\ndo = 'kill unit'", "'fualt' is no part of a fault plan"),
@@ -98,16 +109,112 @@ def test_a_plan_of_chaos_has_one_to_three_faults_that_can_be_carried_out(seed):
 def test_every_kind_of_fault_is_drawn_at_every_point():
     seen = {(fault.do, fault.point) for seed in range(400) for fault in drawn_plan(WARD, 1, 60, Random(seed))}
 
+    alone = {do: kind for do, kind in DO.items() if kind.victim not in ("host", "state", "copy", "store")}
+    assert seen == {(do, point) for do, kind in alone.items() for point in kind.points_of(WARD)}
+    seen = {(fault.do, fault.point) for seed in range(5000) for fault in drawn_plan(ON_HOSTS, 1, 60, Random(seed))}
     assert seen == {(do, point) for do, kind in DO.items() for point in kind.points}
+
+
+@given(st.integers(0, 2**32), st.sampled_from((1, 2)))
+def test_a_random_plan_leaves_every_unit_something_to_come_back_from(seed, copies):
+    stores = {unit: ON_HOSTS.stores_of[unit][:copies] for unit in ON_HOSTS.units}
+    victims = replace(ON_HOSTS, stores_of=stores, needed=copies)
+    plan = drawn_plan(victims, 1, 60, Random(seed))
+
+    lost = {fault.at for fault in plan if fault.do == "lose host"}
+    for unit in victims.units:
+        own = {fault.do: fault.at for fault in plan if fault.whom == unit}
+        near = victims.host_of[unit] not in lost and not {"damage state", "delete state"} & {*own}
+        harmed = {*stores[unit]} & lost | {own[do] for do in ("damage copy", "delete copy") if do in own}
+        assert near or len(harmed) < copies
+
+
+def test_faults_of_hosts_know_where_to_strike(tmp_path):
+    process = hf.StreamProcess("pair", frame="1 second", time="ts", hosts=("a", "b", "c"), backup=hf.backup(copies=2))
+    process.source("rows", hf.read.files(str(tmp_path)), schema="ts timestamp, k int")
+    process.aggregate("counts", of="rows", by="k", emits={"n": "count(*)"})
+    process.sink("counts", hf.write.console())
+    process.protect(hf.ecoc(every=hf.frames(4)))
+    text = """
+    [[fault]]
+    do = "lose host"
+    host = "a"
+    unit = "counts"
+    frame = 9
+    point = "renamed"
+    [[fault]]
+    do = "damage copy"
+    unit = "counts"
+    store = "c"
+    point = "restoring"
+    [[fault]]
+    do = "fail store"
+    unit = "counts"
+    store = "b"
+    point = "shipping"
+    for = "2 seconds"
+    """
+    victims = Victims.of(process.graph())
+    plan = drawn(fitted(parsed(text, "plan.toml"), victims, "plan.toml"), victims, 1, 60, Random(1))
+
+    assert [str(fault) for fault in plan] == [
+        "lose host a: counts, frame 9, renamed",
+        "damage copy c: counts, from frame 1, restoring",
+        "fail store b for 2 s: counts, from frame 1, shipping",
+    ]
+    made = environment(plan, [tmp_path / "0", tmp_path / "1", tmp_path / "2"], homes_of(process.graph(), tmp_path))
+    assert made[0]["folder"] == str(tmp_path / "hosts" / "a")
+    assert made[1]["folder"] == str(tmp_path / "hosts" / "c" / "backups" / "counts" / "files")
+    assert (made[2]["store"], made[2]["each_s"], made[2]["seconds"]) == ("b", -1.0, 2.0)
+
+
+def test_state_files_are_damaged_in_place_or_gone(armed, tmp_path):
+    runs = tmp_path / "hosts" / "a" / "units" / "pulse" / "runs" / "pulse"
+    runs.mkdir(parents=True)
+    homes = Homes(tmp_path, [Host("a"), Host("b")], None, [("pulse", None, ("pulse",))])
+    damaged, deleted = armed(Fault("damage state", "pulse", 3, "renamed"), Fault("delete state", "pulse", 3, "restoring"), homes=homes)
+    points.reach("renamed", 3, "pulse")
+    assert not damaged.exists(), "there was nothing to damage"
+    (runs / "1.arrow").write_bytes(b"abc")
+    points.reach("renamed", 3, "pulse")
+    assert (damaged.exists(), (runs / "1.arrow").read_bytes()) == (True, b"a\x9dc")
+    points.reach("restoring", 2, "pulse")
+    assert (runs / "1.arrow").exists()
+    points.reach("restoring", 7, "pulse")
+    assert deleted.exists() and not (runs / "1.arrow").exists()
+
+
+def test_a_unit_whose_checkpoint_is_struck_dies_at_its_next_point(armed):
+    """A checkpoint has a thread of its own: an exception there would end that and not the query."""
+    (mark,) = armed(Fault("kill unit", "pulse", 3, "shipping"))
+    points.reach("shipping", 4, "pulse")
+    assert mark.exists()
+    points.reach("renamed", 6, "alarms")
+    with pytest.raises(points.UnitKilled):
+        points.reach("renamed", 6, "pulse")
+    points.reach("state committed", 6, "pulse")
+
+
+def test_a_store_is_away_for_as_long_as_was_said(armed, tmp_path, monkeypatch):
+    homes = Homes(tmp_path, [Host("a"), Host("b")], None, [("pulse", None, ("pulse",))])
+    armed(Fault("fail store", "pulse", 3, "renamed", 1_000, at="b"), homes=homes)
+    monkeypatch.setattr(points, "_troubled", {})
+    store = OpenStore("b", str(tmp_path / "store"))
+    points.reach("renamed", 3, "pulse")
+    with pytest.raises(StoreAway, match="on purpose"):
+        store.trace("pulse")
+    each_s, until_s = points._troubled["b"]
+    monkeypatch.setattr(points, "_troubled", {"b": (each_s, until_s - 1.0)})
+    assert store.trace("pulse").epoch == 0
 
 
 @pytest.fixture
 def armed(monkeypatch, tmp_path):
     """Arm a plan in this process; its marks are handed out."""
 
-    def arm(*plan: Fault):
+    def arm(*plan: Fault, homes: Homes | None = None):
         marks = [tmp_path / f"mark-{at}" for at in range(len(plan))]
-        monkeypatch.setattr(points, "_plan", environment(plan, marks))
+        monkeypatch.setattr(points, "_plan", environment(plan, marks, homes))
         return marks
 
     return arm
