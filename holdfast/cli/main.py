@@ -178,17 +178,24 @@ def run(
 def status(
     name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="process; all below .holdfast when left out")] = None,
     state: State = None,
+    edges: Annotated[bool, typer.Option("--edges", help="every edge: who is where, and whether it is consistent")] = False,
     as_json: Json = False,
 ) -> None:
     """What a running process does; whether it keeps promises."""
     from holdfast.cli.reaching import ask_all, state_dirs
 
-    answers = ask_all(state_dirs(name, state), {"do": "status"})
+    folders = state_dirs(name, state)
+    answers = ask_all(folders, {"do": "status"})
+    if edges:
+        for answer, each in zip(answers, ask_all(folders, {"do": "edges"}), strict=True):
+            answer["edges"] = each["edges"]
     if as_json:
         print(render.as_json(answers[0] if len(answers) == 1 else answers))
     else:
         for answer in answers:
             render.print_status(answer, render.console())
+            for line in render.edge_lines(answer["edges"]) if edges else ():
+                print(line)
     raise typer.Exit(1 if any(render.is_degraded(answer) for answer in answers) else 0)
 
 

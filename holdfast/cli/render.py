@@ -15,7 +15,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -124,6 +124,9 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     for unit in status.get("units", ()):
         why = f"   {unit['behind']:,} behind" if unit.get("behind", 0) > 1 else ""
         why += f"   restarted {counted(unit['restarts'], 'time')}" if unit.get("restarts") else ""
+        if unit.get("host"):
+            kept = f", backup at {unit['stored']:,}, {_since(unit['stored_s'])} old" if unit.get("stored") is not None else ""
+            why += f"   on {unit['host']}{kept}"
         why += f"   {unit['why']}" if unit["why"] else ""
         lines.append(
             f"  unit   {unit['name']:<14} {unit['processed']:>8,} done     {unit['ms_per_frame']:,.0f} ms/frame   {unit['state']}{why}"
@@ -142,6 +145,20 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         at = status.get("last_error_at")
         lines.append(f"  last error            {status['last_error']}" + (f", holdfast trace {at[0]} {at[1]}" if at else ""))
     return lines
+
+
+def edge_lines(edges: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every edge of a run: who is where, and whether a loss would be made good."""
+    rows = [("edge", "produced", "queue", "consumed", "now", "stored out", "stored in", "if both hosts went")]
+    for edge in edges:
+        now = "exact" if edge["exact"] else "relaxed" if edge["relaxed"] else "BROKEN"
+        lost = {None: "not promised", True: "lossless", False: "BROKEN"}[edge["stored"]]
+        late = f" (-{edge['delay']})" if edge["delay"] else ""
+        queue = f"({edge['queue_after']:,}, {edge['queue_upto']:,}]"
+        stored = ["" if edge[key] is None else f"{edge[key]:,}" for key in ("stored_out", "stored_in")]
+        rows.append((f"{edge['stream']} -> {edge['consumer']}{late}", f"{edge['produced']:,}", queue, f"{edge['consumed']:,}", now, *stored, lost))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _condition(status: Mapping[str, Any]) -> str:

@@ -224,6 +224,9 @@ class Board:
                 queue = self.streams[stream]
                 queue.known |= {n: sealed.checksum for n, sealed in queue.frames.items()}
                 queue.frames, queue.sealed = {}, 0
+            for unit in self.units.values():
+                if lost & {*unit.outputs} and unit.condition == "RUNNING":
+                    unit.condition = "RESTARTING"  # from here on; the supervisor says why
             self.changed.notify_all()
             return {
                 unit.name
@@ -231,8 +234,11 @@ class Board:
                 if unit.permitted > unit.processed and any(port.stream in lost for port in unit.inputs)
             }
 
-    def put_back(self, unit: str, at: int, frames: Mapping[str, dict[int, Sealed]]) -> None:
-        """A unit goes on after an earlier frame; `frames` are those of its streams that came back with it."""
+    def put_back(self, unit: str, at: int, frames: Mapping[str, dict[int, Sealed]], *, same: bool) -> None:
+        """A unit goes on after an earlier frame; `frames` are those of its streams that came back with it.
+
+        `same`: it makes what follows again as it was. One that lost its state does not, and nobody has seen that.
+        """
         with self.changed:
             state = self.units[unit]
             state.permitted = state.processed = at
@@ -241,7 +247,7 @@ class Board:
             for stream, own in frames.items():
                 queue = self.streams[stream]
                 queue.frames, queue.sealed = own, at
-                queue.known = {n: checksum for n, checksum in queue.known.items() if n > at}
+                queue.known = {n: checksum for n, checksum in queue.known.items() if same and n > at}
             self.changed.notify_all()
 
     def acknowledge(self, stream: str, consumer: str, n: int) -> None:

@@ -11,16 +11,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from holdfast.engine.board import Board
 from holdfast.engine.failure import explain, host_lost, near_damaged, stalled
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
-from holdfast.engine.onhand import frames_on_disk
+from holdfast.engine.onhand import frames_on_disk, neighbours
 from holdfast.engine.poison import guilty
-from holdfast.engine.recovery import Recovery
+from holdfast.engine.recovery import Begun, Recovery
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
 from holdfast.errors import FrameDiffers, HoldfastError
@@ -52,6 +52,7 @@ class Crew:
         self._homes: Homes | None = None
         self._guards: Guards | None = None
         self._recovery: Recovery | None = None
+        self._placeless: dict[str, Begun] = {}  # of those a run finds without a place
         self._doubtful: dict[str, float] = {}  # units whose death may be that of their host, since when
 
     def protect(self, homes: Homes, guards: Guards, recovery: Recovery) -> None:
@@ -68,6 +69,10 @@ class Crew:
     def __iter__(self) -> Iterator[UnitQuery]:
         return iter(list(self._units.values()))
 
+    @property
+    def host_of(self) -> Mapping[str, str]:
+        return {} if self._homes is None else self._homes.host_of
+
     def start(self, spark: SparkSession) -> None:
         self._spark = spark
         self._incidents = Incidents(self._folder.root, epoch=self._folder.epoch)
@@ -81,6 +86,22 @@ class Crew:
             unit.stop()
         if self._incidents is not None:
             self._incidents.close()
+
+    def came_back(self, name: str, begun: Begun) -> None:
+        """At the start of a run: what became of a unit."""
+        if begun.is_restored and self._guards.is_lossy(name):
+            self._placeless[name] = begun
+
+    def place_lossy(self, written: Mapping[str, Callable[[], int]]) -> bool:
+        """At the start of a run: units that may lose, and whose host was lost, go on behind what anybody has seen."""
+        for name, begun in self._placeless.items():
+            unit = self._units[name]
+            unit.begun = self._go_on(unit, begun, lambda sink: written[sink](), lambda other: False).get("begun", unit.begun)
+            at = unit.recover()
+            with self._board.changed:
+                state = self._board.units[name]
+                state.permitted = state.processed = at
+        return bool(self._placeless)
 
     def look(self) -> None:
         """See who died or stalls; begin what is due. Called again and again by the run."""
@@ -142,6 +163,7 @@ class Crew:
             self._units[name].disown()
             self._doubtful.pop(name, None)
         self._homes.reopen(host)
+        self._guards.store_lost(host)
         for unit in victims:
             name = unit.unit.name
             if self._supervisor.care(name).condition == "GIVEN_UP":
@@ -156,7 +178,7 @@ class Crew:
         try:
             old.abandon()
             epoch = self._folder.raise_epoch()
-            is_restored = False
+            is_restored, more = False, {}
             if self._recovery is not None:
                 self._guards.leave(name)
                 met = self._supervisor.care(name).error
@@ -167,12 +189,16 @@ class Crew:
                 reach("restored", old.committed, name)
                 for sentence in begun.sentences:
                     self._incidents.note(sentence, unit=name)
-            fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False)
+                if is_restored and self._guards.is_lossy(name):
+                    more = self._go_on(old, begun, lambda sink: self._board.sinks[sink][1], self._supervisor.is_dead)
+                    if "begun" in more:
+                        self._folder.begin_at(name, more["begun"])
+            fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False, **more)
             fresh.recover()
             if is_restored:
                 lost = {stream for stream in fresh.unit.outputs if not self._board.streams[stream].frames}
                 frames = {stream: frames_on_disk(self._folder.stream(stream), fresh.committed) for stream in lost}
-                self._board.put_back(name, fresh.committed, frames)
+                self._board.put_back(name, fresh.committed, frames, same=not self._guards.is_lossy(name))
             with self._starting:
                 if self._board.stopping:
                     return
@@ -182,6 +208,21 @@ class Crew:
             self._died(name, old.committed + 1, explain(self._graph, name, None, error, old.committed))
         else:
             self._supervisor.restarted(name)
+
+    def _go_on(
+        self, old: UnitQuery, begun: Begun, written: Callable[[str], int], is_dead: Callable[[str], bool]
+    ) -> dict[str, int]:
+        """Behind what anybody has seen of it; returns where its state begins, if it has none."""
+        name = old.unit.name
+        around = neighbours(self._board, self._guards.wirings[name], old.unit.outputs, written, is_dead)
+        with self._board.changed:
+            boundary_us = self._board.boundary_us(old.committed) if self._board.clock is not None else 0
+        placed = self._recovery.go_on(name, begun, around, old.schemas, boundary_us)
+        if placed.lost is not None:
+            first, last = placed.lost
+            Incidents(self._folder.root, epoch=begun.epoch).note(f"frames {first} to {last} are LOST", unit=name, frame=last)
+            logging.getLogger(f"holdfast.unit.{name}").warning("frames %s to %s are LOST: its host is gone", first, last)
+        return {"begun": placed.frame} if begun.is_empty else {}
 
     def _probe(self, name: str, n: int) -> None:
         """The user's code raised twice on this frame: do what its operator declares."""

@@ -140,6 +140,13 @@ class StateFolder:
         path = self.root / "deployment.json"
         return json.loads(path.read_text()) if path.exists() else None
 
+    def begin_at(self, unit: str, frame: int) -> None:
+        """A unit lost its state for good and begins anew after this frame."""
+        with self._raising:
+            deployment = self.deployment()
+            deployment["start"][unit] = frame
+            self.deploy(deployment)
+
     def deploy(self, deployment: dict) -> None:
         _write_whole(self.root / "deployment.json", json.dumps(deployment, indent=1))
 

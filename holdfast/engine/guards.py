@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from holdfast.engine.board import Board
-from holdfast.errors import HoldfastError, StateRefused
+from holdfast.errors import Broken, HoldfastError, StateRefused
 from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
 from holdfast.graph.protections import Protection
@@ -67,18 +67,23 @@ from holdfast.protocols.dialogue import (
 from holdfast.protocols.ecoc import Ecoc
 from holdfast.protocols.extended import Extended
 from holdfast.protocols.fencing import Fence
+from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import Manifest, Stage, Stamp
-from holdfast.protocols.none import NoProtection
+from holdfast.protocols.none import ACK_LAG, NoProtection
 from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.wiring import EdgeId, InputEdge, OutputEdge, Wiring
 
 if TYPE_CHECKING:
     from holdfast.engine.unit import UnitQuery
 
-__all__ = ["Done", "Guard", "Guards", "Stores", "machine_of", "wirings"]
+__all__ = ["Done", "Guard", "Guards", "Stores", "damaged_state", "machine_of", "wirings"]
 
 # An interval in elements is reached by counting, not by a number of frames.
 _NEVER = 1 << 60
+# A disk that is full may be cleared; asking once a second costs nothing.
+_RETRY_S = 1.0
+_UNTOUCHED = "the run stops here; sealed frames and sink tables are as they were"
+_REPORT = "this is a defect of Holdfast: report it with this text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,7 @@ class Guard:
     shipper: Shipper | None = None
     packing: queue.SimpleQueue = field(default_factory=queue.SimpleQueue)
     manifests: dict[int, Manifest] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)  # bytes of a checkpoint under way, by serial
     acked: dict[EdgeId, int] = field(default_factory=dict)  # what it acknowledged, by input edge
     rows: int = 0  # since the last checkpoint it began
     stored_s: float = 0.0
@@ -213,6 +219,11 @@ class Guards:
         with self._lock:
             return self._stored[unit]
 
+    def safe(self, unit: str, committed: int) -> int:
+        """What no restart of a unit that stands at `committed` will need again."""
+        with self._lock:
+            return committed - ACK_LAG if self.is_lossy(unit) else min(self._stored[unit], committed)
+
     def keeps_nothing(self, unit: str) -> bool:
         return self._protections[unit].durability == "none"
 
@@ -247,7 +258,16 @@ class Guards:
             for edge in wiring.inputs:
                 if not edge.outside and edge.producer in self._guards:
                     self._todo.append((edge.producer, EdgeResumed(edge.edge)))
+            if guard.shipper is not None and stored == 0 < at:
+                self._todo.append((name, CheckpointWanted()))  # its copies are gone, or it never had one
             self._drain()
+
+    def store_lost(self, store: str) -> None:
+        """A host that keeps copies is gone: whoever kept one there brings it again."""
+        with self._lock:
+            for guard in self._guards.values():
+                if guard.shipper is not None and not guard.is_over:
+                    guard.shipper.again(store)
 
     def leave(self, name: str) -> None:
         """The instance is gone: nothing it started goes on."""
@@ -315,8 +335,7 @@ class Guards:
                 self._newest[name] = manifest
                 self._stored[name], guard.stored_s = manifest.frame, self._now()
                 reach("stored", manifest.frame, name)
-                size = len(guard.packer.content(manifest.files[0]))
-                self._todo.append((name, CheckpointStored(manifest.serial, size)))
+                self._todo.append((name, CheckpointStored(manifest.serial, guard.sizes.pop(manifest.serial))))
             for key in [key for key in self.troubles if key[0] == name]:
                 del self.troubles[key]
             self._drain()
@@ -353,14 +372,18 @@ class Guards:
                     self._carry_out(guard, guard.machine.handle(event))
         except HoldfastError as error:
             self._fail(error)
+        except BrokenInvariant as error:
+            self._fail(Broken("HF-X001", "Broken", str(error), effect=_UNTOUCHED, do=_REPORT))
         finally:
             self._is_draining = False
 
     def _carry_out(self, guard: Guard, instructions: list[CheckpointInstruction]) -> None:
         for instruction in instructions:
+            if guard.is_over:
+                return
             match instruction:
                 case PinFrame(serial, frame):
-                    guard.unit.files.pin(serial, frame)
+                    self._pin(guard, serial, frame)
                 case UnpinFrame(serial):
                     guard.unit.files.unpin(serial)
                 case StoreCheckpoint(serial, frame, queues):
@@ -380,6 +403,14 @@ class Guards:
                 case SendAck(edge, frame, loads):
                     self._acknowledge(guard, edge, frame)
                     self._todo.append((self._producer(guard, edge), AckArrived(edge, frame, loads)))
+
+    def _pin(self, guard: Guard, serial: int, frame: int) -> None:
+        """Whoever speaks for this unit, a file that is missing is its own trouble and nobody else's."""
+        try:
+            guard.unit.files.pin(serial, frame)
+        except OSError as error:
+            guard.is_over = True
+            guard.unit.give_in(damaged_state(guard.unit.folder, error))
 
     def _producer(self, guard: Guard, edge: EdgeId) -> str:
         return next(e.producer for e in guard.wiring.inputs if e.edge == edge)
@@ -424,21 +455,31 @@ class Guards:
         while (work := guard.packing.get()) is not None and not guard.is_over:
             serial, frame, queues, stage, pin = work
             reach("shipping", frame, guard.wiring.unit)
-            try:
-                manifest = guard.packer.pack(serial, frame, queues, pin.files, record=pin.record)
-            except FileNotFoundError as error:
-                if guard.is_over or not guard.unit.folder.exists():
-                    return  # the host is gone; whoever sees it restores the unit
-                self._fail(error)
-                return
-            except OSError as error:
-                self._trouble(guard, "near", error)
-                self._fail(error)
-                return
-            guard.manifests[serial] = manifest
-            guard.shipper.ship(manifest, stage)
+            while not guard.is_over:
+                try:
+                    manifest = guard.packer.pack(serial, frame, queues, pin.files, record=pin.record)
+                    guard.sizes[serial] = len(guard.packer.content(manifest.files[0]))
+                except FileNotFoundError as error:
+                    # Its host is gone, or a file of its state: it is put back, and this checkpoint is no more.
+                    guard.is_over = True
+                    guard.unit.give_in(damaged_state(guard.unit.folder, error))
+                    return
+                except OSError as error:  # a full disk, say: no frame waits for this until a queue is at its bound
+                    self._trouble(guard, "near", error)
+                    time.sleep(_RETRY_S)
+                else:
+                    guard.manifests[serial] = manifest
+                    guard.shipper.ship(manifest, stage)
+                    break
 
     # ---- what can be said ----
+
+    def held_after(self, unit: str, stream: str, consumer: str, delay: int) -> int:
+        """The newest checkpoint holds the frames of this edge after this one; its own position if it holds none."""
+        with self._lock:
+            manifest = self._newest.get(unit)
+            queues = {} if manifest is None else dict(manifest.queues)
+            return queues.get(_edge(stream, consumer, delay), self._stored[unit])
 
     def ages(self) -> dict[str, tuple[int, int, float]]:
         """By unit: frame processed, frame stored, seconds since that was stored."""
@@ -448,3 +489,15 @@ class Guards:
                 for name, guard in self._guards.items()
                 if guard.shipper is not None
             }
+
+
+def damaged_state(folder: Path, error: OSError) -> StateRefused:
+    return StateRefused(
+        "HF-O010",
+        "StateDamaged",
+        f"a state file of unit {folder.name!r} is missing or damaged.",
+        where=str(folder),
+        why=str(error),
+        effect="the frame was not processed; sealed frames and sink tables are as they were",
+        do="restore the state folder from a copy, or run with --fresh OPERATOR to start it empty",
+    )

@@ -1,13 +1,16 @@
-"""Sealed frames of a stream that lie on disk, as a queue wants them."""
+"""What is at hand: sealed frames that lie on disk, and what a unit's neighbours have and need."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.engine.board import Sealed
+from holdfast.engine.board import Board, Sealed
+from holdfast.engine.losing import Neighbours
 from holdfast.frames.files import list_frames, read_frame
+from holdfast.protocols.wiring import Wiring
 
-__all__ = ["frames_on_disk"]
+__all__ = ["frames_on_disk", "neighbours"]
 
 
 def frames_on_disk(folder: Path, upto: int) -> dict[int, Sealed]:
@@ -22,3 +25,27 @@ def frames_on_disk(folder: Path, upto: int) -> dict[int, Sealed]:
         elif n < upto:  # its deletion came to nothing
             path.unlink(missing_ok=True)
     return found
+
+
+def neighbours(
+    board: Board, wiring: Wiring, outputs: tuple[str, ...], written: Callable[[str], int], is_dead: Callable[[str], bool]
+) -> Neighbours:
+    """How far everybody below a unit is, and what is left above it; `written` says so of a sink."""
+    with board.changed:
+        reached: dict[str, int | None] = {}
+        for edge in wiring.outputs:
+            queue = board.streams[outputs[edge.port]]
+            if edge.outside:
+                reached[edge.edge] = written(edge.consumer.removeprefix("sink "))
+            elif is_dead(edge.consumer):  # it may have to go back to what it acknowledged
+                reached[edge.edge] = queue.acked.get(edge.consumer, 0)
+            else:
+                reached[edge.edge] = queue.taken.get(edge.consumer, 0)
+            if queue.frames:  # its files are there: they are not made again
+                reached[edge.edge] = max(reached[edge.edge], queue.sealed)
+        first: dict[str, int | None] = {}
+        for edge in wiring.inputs:
+            queue = board.streams[edge.edge.split(">")[0]]
+            gone = not edge.outside and is_dead(edge.producer) and not queue.frames
+            first[edge.edge] = None if gone else min(queue.frames, default=queue.sealed + 1)
+        return Neighbours(reached, first)

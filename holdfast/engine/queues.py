@@ -6,13 +6,15 @@ from collections.abc import Sequence
 
 from holdfast.engine.board import Board, StreamQueue
 from holdfast.engine.crew import Crew
+from holdfast.engine.deployment import sink_behind
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
 from holdfast.engine.onhand import frames_on_disk
+from holdfast.engine.outlet import Outlet
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 
-__all__ = ["restore_queues"]
+__all__ = ["restore_queues", "stand_sinks"]
 
 
 def restore_queues(
@@ -28,7 +30,7 @@ def restore_queues(
             board.streams[stream] = queue
     for unit in units:
         done = crew[unit.name].committed
-        safe = done - 2 if guards is None or guards.is_lossy(unit.name) else min(guards.stored(unit.name), done)
+        safe = done - 2 if guards is None else guards.safe(unit.name, done)
         for port in unit.inputs:
             queue = board.streams[port.stream]
             acked = max(0, safe - port.feedback_frames)
@@ -36,3 +38,20 @@ def restore_queues(
             queue.taken[unit.name] = max(0, done - port.feedback_frames)
             if port.feedback_frames and port.stream in unit.outputs:
                 queue.exempt.add(unit.name)
+
+
+def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int]) -> dict[str, int]:
+    """Find where each sink stands; returns the frame after which each began."""
+    begun = {}
+    for outlet in outlets:
+        sink, queue = outlet.sink, board.streams[outlet.sink.stream]
+        # What the ledger has is not needed again; what is no longer in the queue was written before.
+        first, last = min(queue.frames, default=queue.sealed + 1), outlet.last()
+        is_new = sink.name not in known and not last
+        begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
+        if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
+            raise sink_behind(sink, last, first)
+        written = min(max(last, first - 1), queue.sealed)
+        board.sinks[sink.name] = (sink.stream, written)
+        queue.acked[f"sink {sink.name}"] = written
+    return begun

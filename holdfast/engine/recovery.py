@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards, Stores
+from holdfast.engine.losing import Neighbours, Placed, go_on_after
+from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
 from holdfast.hosts.activating import Activated, activate
 from holdfast.hosts.containers import unpack
@@ -38,6 +40,7 @@ class Begun:
 
     epoch: int
     is_restored: bool  # from a backup, or from nothing: what the host had was not used
+    is_empty: bool  # no checkpoint: its state begins anew
     sentences: tuple[str, ...]
 
 
@@ -83,7 +86,7 @@ class Recovery:
             if near is None:
                 clear_unit(folder)
             self._guards.settle(name, stores, self._begun(name), None)
-            return Begun(epoch, near is None, ())
+            return Begun(epoch, near is None, near is None, ())
         found = activate(
             name, stores.opened, needed=stores.needed, known_epoch=epoch - 1, near=near,
             claimant=f"{self._homes.host_of[name]}/{os.getpid()}", patience_s=_PATIENCE_S,
@@ -97,7 +100,18 @@ class Recovery:
                 self._put_back(unit, folder, newest, found)
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
         self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
-        return Begun(found.epoch, found.near is None, tuple(said))
+        return Begun(found.epoch, found.near is None, found.near is None and newest is None, tuple(said))
+
+    def go_on(self, name: str, begun: Begun, around: Neighbours, schemas: Mapping[str, Schema], boundary_us: int) -> Placed:
+        """A unit that may lose was put back: find its place among its neighbours, and seal LOST what cannot be had."""
+        unit, folder = self._units[name], self._homes.unit(name)
+        last = Journal(folder, "commits").last()
+        restored = max(self._begun(name), 0 if last is None else last["n"])
+        return go_on_after(
+            folder, self._guards.wirings[name], restored, around,
+            [(self._homes.stream(stream), stream, schemas[stream]) for stream in unit.outputs],
+            staging=self._folder.staging_of(name), epoch=begun.epoch, boundary_us=boundary_us,
+        )  # fmt: skip
 
     def _near(self, folder: Path, name: str, stores: Stores) -> NearCheckpoint | None:
         epoch, begun = instance_epoch(folder), self._begun(name)

@@ -16,6 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from holdfast.engine.board import Board, Hold, UnitInputState, UnitState
 from holdfast.engine.config import Change, Config
 from holdfast.engine.control import ControlServer, not_begun
 from holdfast.engine.crew import Crew
+from holdfast.engine.edges import EdgeStatus, consistency
 from holdfast.engine.failure import explain_start
 from holdfast.engine.folder import StateFolder, delete_frame
 from holdfast.engine.guards import Guards
@@ -36,10 +38,10 @@ from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet
 from holdfast.engine.profile import Profile
 from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.queues import restore_queues
+from holdfast.engine.queues import restore_queues, stand_sinks
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.stages import closing_frames, late_stages
-from holdfast.engine.status import Status, snapshot, why_degraded
+from holdfast.engine.status import Status, snapshot, why_degraded, with_backups
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.types import infer, with_schemas
 from holdfast.engine.unit import UnitQuery
@@ -185,10 +187,16 @@ class Run:
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
+        self._outlets = [
+            Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch, spark=self._spark)
+            for sink in self.graph.sinks
+        ]
         restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
+        if self._units.place_lossy({outlet.sink.name: outlet.last for outlet in self._outlets}):
+            restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
-        new["sinks"] = self._open_sinks(schemas, epoch, (old or {}).get("sinks", {}))
+        new["sinks"] = stand_sinks(self._board, self._outlets, (old or {}).get("sinks", {}))
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
         new["start"] = {query.unit.name: query.begun for query in self._units}
         new["settled"] = {query.unit.name: query.settled for query in self._units}
@@ -263,8 +271,9 @@ class Run:
         )
         if self._recovery is not None:
             begun = self._recovery.begin(unit.name, epoch)
-            epoch, said = begun.epoch, begun.sentences
-            self.notes += said
+            epoch = begun.epoch
+            self.notes += begun.sentences
+            self._units.came_back(unit.name, begun)
         query = make(
             epoch=epoch,
             frames_at_once=self._frames_at_once,
@@ -307,24 +316,6 @@ class Run:
         self._board.clock = clock
         for intake in self._intakes:
             intake.set_clock(clock)
-
-    def _open_sinks(self, schemas: dict, epoch: int, known: dict[str, int]) -> dict[str, int]:
-        """Find where each sink stands; returns the frame after which each began."""
-        begun = {}
-        for sink in self.graph.sinks:
-            outlet = Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch, spark=self._spark)
-            self._outlets.append(outlet)
-            queue = self._board.streams[sink.stream]
-            # What the ledger has is not needed again; what is no longer in the queue was written before.
-            first, last = min(queue.frames, default=queue.sealed + 1), outlet.last()
-            is_new = sink.name not in known and not last
-            begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
-            if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
-                raise deployed.sink_behind(sink, last, first)
-            written = min(max(last, first - 1), queue.sealed)
-            self._board.sinks[sink.name] = (sink.stream, written)
-            queue.acked[f"sink {sink.name}"] = written
-        return begun
 
     # ---- running ----
 
@@ -427,6 +418,8 @@ class Run:
             self._control.close()
             self._control = None
         self._units.stop()  # those that had begun when the activation failed
+        if self._guards is not None:
+            self._guards.close()
         for intake in self._intakes:
             intake.stop()
         if self._own_session:
@@ -514,9 +507,12 @@ class Run:
 
     def status(self) -> Status:
         """What it does now: see Status."""
+        ages = {} if self._guards is None else self._guards.ages()  # before the board's lock, never inside it
         with self._board.changed:
             rows = {outlet.sink.name: outlet.rows for outlet in self._outlets}
             parts = snapshot(self._board, rows)
+            if self._guards is not None:
+                parts["units"] = with_backups(parts["units"], self._units.host_of, ages)
             now = time.monotonic()
             dropped, apart = self._units.rows_left_out("drop"), self._units.rows_left_out("quarantine")
             promises = self._promises.statuses(dropped, apart, now)
@@ -547,6 +543,10 @@ class Run:
         status = self.status()
         self._alerts.state(status.degraded, {"process": status.process, "state": status.state, "frame": status.frame})
 
+    def consistency(self) -> list[EdgeStatus]:
+        """Every edge at this moment: exactly or relaxed consistent, and as the loss of both hosts would leave it."""
+        return consistency(self._board, self._guards)
+
     def units(self) -> list[Unit]:
         """The units it is cut into, each with the reason."""
         return [query.unit for query in self._units]
@@ -571,6 +571,8 @@ class Run:
         match request["do"]:
             case "status":
                 return self.status().to_json()
+            case "edges":
+                return {"edges": [asdict(edge) for edge in self.consistency()]}
             case "set":
                 change = self.set(
                     note=request.get("note", ""),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.engine.board import Board
 from holdfast.engine.promises import PromiseStatus
 
-__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot", "why_degraded"]
+__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot", "why_degraded", "with_backups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class UnitStatus:
     why: str
     behind: int = 0  # frames a source has sealed and this unit has not done
     restarts: int = 0
+    host: str = ""
+    stored: int | None = None  # frame of its newest checkpoint elsewhere; None: it has no backup
+    stored_s: float = 0.0  # how long ago that was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +141,14 @@ def why_degraded(board: Board, sinks: Sequence[SinkStatus], promises: Sequence[P
     if board.held_for_space:
         found.append(board.held_for_space)
     return "; ".join(found)
+
+
+def with_backups(
+    units: Sequence[UnitStatus], host_of: Mapping[str, str], ages: Mapping[str, tuple[int, int, float]]
+) -> tuple[UnitStatus, ...]:
+    """The units with their host and, where they have one, the age of their backup."""
+    shown = []
+    for unit in units:
+        _, stored, seconds = ages.get(unit.name, (0, None, 0.0))
+        shown.append(replace(unit, host=host_of[unit.name], stored=stored, stored_s=round(seconds, 1)))
+    return tuple(shown)

@@ -31,7 +31,7 @@ from holdfast.engine.checkpoint import FRAMES_BEHIND_MAX, drop_older, fork_check
 from holdfast.engine.config import Config
 from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.failure import explain
-from holdfast.engine.guards import Done, Guards
+from holdfast.engine.guards import Done, Guards, damaged_state
 from holdfast.engine.keyed import NotesFolder, notes_dir
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
 from holdfast.engine.poison import Ports, alike, guilty, rows_at, search
@@ -92,7 +92,7 @@ class UnitQuery:
         is_changed: bool,
         guards: Guards | None = None,
     ) -> None:
-        self.unit, self._graph, self._schemas = unit, graph, schemas
+        self.unit, self._graph, self.schemas = unit, graph, schemas
         self.folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
@@ -168,7 +168,8 @@ class UnitQuery:
     def resume_at(self) -> int:
         """The first frame this unit may have to take again after a restart."""
         if self._guards is not None:
-            return max(self.begun, min(self._guards.stored(self.unit.name), self.committed - FRAMES_BEHIND_MAX)) + 1
+            behind = FRAMES_BEHIND_MAX if self.uses_spark_state else 0
+            return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.committed - behind)) + 1
         if not self.uses_spark_state:
             return self.committed + 1
         return max(self.begun, self.committed - FRAMES_BEHIND_MAX) + 1
@@ -194,7 +195,7 @@ class UnitQuery:
         )
         self._spark_checkpoint_dir = spark_checkpoint_dir
         if self.uses_spark_state:
-            self._stream_plan = StreamPlan(spark, self._graph, self.unit, self._schemas)
+            self._stream_plan = StreamPlan(spark, self._graph, self.unit, self.schemas)
             self._values = self._values_at(self._at + 1)
             df = self._stream_plan.build(ticks, self._config.at(self._at + 1))
             writer = df.writeStream.outputMode(self._stream_plan.mode)
@@ -204,7 +205,7 @@ class UnitQuery:
                 spark,
                 self._graph,
                 self.unit,
-                self._schemas,
+                self.schemas,
                 str(self.folder),
                 wide_chunks=self._graph.chunks or 2,
             )
@@ -229,10 +230,15 @@ class UnitQuery:
     def permit(self, permit: Permit) -> None:
         """Write the decision down, then make it visible to the query. Called under the board's lock."""
         self._permits[permit.n] = permit
-        self._permit_journal.append(
-            {"n": permit.n, "inputs": permit.named(), "boundary_us": permit.boundary_us, "epoch": self._epoch}
-        )
-        self._show_permits()
+        try:
+            self._permit_journal.append(
+                {"n": permit.n, "inputs": permit.named(), "boundary_us": permit.boundary_us, "epoch": self._epoch}
+            )
+            self._show_permits()
+        except FileNotFoundError as error:
+            if self._guards is None:
+                raise
+            self.give_in(damaged_state(self.folder, error))  # its host is gone: this unit's trouble, not the run's
 
     def _show_permits(self) -> None:
         """Show the query what it may take as its next batch: whole frames, one unless all are frame-aware."""
@@ -290,6 +296,16 @@ class UnitQuery:
             stopping.join(timeout=_STOP_WAIT_S)
         self._permit_journal.close()
         self._commits.close()
+
+    def give_in(self, error: BaseException) -> None:
+        """Its state cannot be used: the query ends, and whoever looks after it hears why."""
+        self.error = error
+
+        def end() -> None:  # not here: who calls may hold what the unit's own thread waits for
+            self.disown()
+            self._stop_quietly()
+
+        threading.Thread(target=end, name=f"stop {self.unit.name}", daemon=True).start()
 
     def disown(self) -> None:
         """What it does from now on becomes nothing; it is abandoned later."""
@@ -364,7 +380,7 @@ class UnitQuery:
 
     def _table(self, key: str, port: dict) -> pa.Table:
         stream = key.split("@")[0]
-        schema = self._schemas[stream]
+        schema = self.schemas[stream]
         return pa.Table.from_batches(list(Load(key, schema, 1).rows(port, 0)), schema.arrow)
 
     def rows_left_out(self, on_error: str) -> dict[str, int]:

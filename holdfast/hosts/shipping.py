@@ -67,6 +67,11 @@ class Shipper:
         """Returns at once; `on_shipped` comes when enough stores hold it."""
         self._react(lambda: self._machine.ship(manifest, stage))  # says nothing, so calls nobody back
 
+    def again(self, store: str) -> None:
+        """A store lost its folder: it gets the checkpoint in force again, without waiting for the next one."""
+        if store in {each.name for each in self._stores}:
+            self._react(lambda: self._machine.store_found(store))
+
     def close(self) -> None:
         """Waits for a write under way; sends nothing more."""
         with self._changed:

@@ -87,7 +87,13 @@ def content(folder: Path) -> dict:
     return found
 
 
-def run(folder: Path, spark, process, faults=()) -> object:
+def kinds(folder: Path, file: str) -> dict[int, str]:
+    """How each frame in the sink's ledger was sealed."""
+    with sqlite3.connect(folder / file) as connection:
+        return dict(connection.execute("select frame, kind from _holdfast_ledger order by frame").fetchall())
+
+
+def run(folder: Path, spark, process, faults=(), watch=lambda run: None) -> object:
     """Run to the end with these faults; each is (point, frame, unit, host to delete or other victim)."""
     state = folder / "state"
     points._plan = [
@@ -97,7 +103,12 @@ def run(folder: Path, spark, process, faults=()) -> object:
         for point, frame, unit, victim in faults
     ]
     try:
-        done = process.run(state=state, spark=spark)
+        with process.start(state=state, spark=spark) as done:
+            while not done.finished:
+                watch(done)
+                with done._board.changed:
+                    done._board.changed.wait(timeout=0.2)
+            done.wait()
         missed = [fault for fault in points._plan if not fault.get("done")]
         assert not missed, f"never reached: {missed}"
         return done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
+from holdfast.records.incidents import incidents_of
 from tests.spark import hosted
 
 EVERY = hf.frames(5)
@@ -33,5 +34,32 @@ def ideal(spark, tmp_path_factory):
 def test_a_host_is_lost_and_nothing_else(kind, spark, ideal, tmp_path):
     folder = hosted.fresh(tmp_path / "one")
     faults = [("state committed", 17, "counted", "h1"), ("sealed, not renamed", 31, "rises", "h2")]
-    hosted.run(folder, spark, hosted.plant(folder, PROTECTIONS[kind]), faults)
+    edges = []
+    hosted.run(folder, spark, hosted.plant(folder, PROTECTIONS[kind]), faults, watch=lambda run: edges.extend(run.consistency()))
     assert hosted.content(folder) == ideal()
+    assert {(edge.stream, edge.consumer) for edge in edges} >= {("warm", "rises"), ("counted", "sink counted")}
+    assert [edge for edge in edges if not edge.relaxed] == []
+    # A copy that went with its host is brought again: at the end every edge would survive both its hosts.
+    assert [edge for edge in edges[-6:] if edge.stored is False] == []
+
+
+@pytest.mark.parametrize("kind", ["none", "checkpoint"])
+def test_a_lossy_unit_goes_on_and_says_what_is_lost(kind, spark, ideal, tmp_path):
+    """Lossless above and below; frames it never made again are LOST, all others are as they were."""
+    folder = hosted.fresh(tmp_path / "one")
+    process = hosted.plant(folder, hf.uncoordinated(EVERY))
+    process.protect(hf.none if kind == "none" else hf.checkpoint(EVERY), "counted")
+    hosted.run(folder, spark, process, [("state committed", 17, "counted", "h3")])
+    kinds = hosted.kinds(folder, "counted.db")
+    assert list(kinds) == list(range(1, hosted.FRAMES + 2))
+    lost = {n for n, kind in kinds.items() if kind == "lost"}
+    assert lost <= set(range(1, 18))
+    found, expected = (
+        {n: [row for row in rows["counted"] if row[3] == n] for n in kinds} for rows in (hosted.content(folder), ideal())
+    )
+    assert all(not found[n] for n in lost)
+    # No element that was not lost is missing or twice; only what the state forgot differs.
+    for n in kinds.keys() - lost:
+        assert [row[:2] for row in found[n]] == [row[:2] for row in expected[n]]
+    assert found != expected
+    assert "HF-U034" in {incident.code for incident in incidents_of(folder / "state")}
