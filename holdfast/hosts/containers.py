@@ -1,16 +1,19 @@
 """Checkpoints as files: what a unit's pinned state adds to its backup, in one compressed container.
 
-A container holds the files of the near checkpoint that no earlier container has, and says
-in its head where every file of the checkpoint lies, in itself or in which earlier one, so
-the newest container and those it names are the whole checkpoint. Near files are never
-changed under one name, so a name that was packed once need not travel again. When most of
-what the containers hold is no longer part of the checkpoint, the next one takes in
-everything and the older ones go.
+A checkpoint is a base, a container with the whole state, and the containers after it, each
+with what changed since the one before: of a keyed operator the rows that are different
+(`operators.deltas`), which make one more run after those of the base; of Spark's state the
+changelogs (`hosts.changelogs`). When those since the base have cost as much as it did, the
+next one is a base again and the older ones go. Sealed frames that go along lie in the
+container of the first checkpoint that had them, and that one stays for as long as one of
+them is needed. A head says only what is new in its container, and which frames of older
+ones are not needed any more, so it stays small however long the list is.
 
-Containers lie beside the near checkpoint too, so a store that lost its folder gets them
-again without the state being read.
+Beside the containers lie links to the state runs they tell of (`near/`), to compare the next
+checkpoint with, and which these are (`near.json`). Both are only for speed: without them,
+and after a container was lost here, the next checkpoint is a base.
 
-Touches the folder it is given; no Spark, no thread.
+Touches the folder it is given; no Spark, no thread of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,19 +30,25 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import invariant
-from holdfast.hosts.near import read_near
+from holdfast.hosts.changelogs import put_together
+from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
 from holdfast.hosts.stores import file_name
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
 
 __all__ = ["Container", "Packer", "read_container", "unpack"]
 
-MAGIC = b"holdfast checkpoint 1\n"
-# The share of packed bytes that may be out of date before everything is packed anew: a copy
-# of the state is then as large as what all the deltas since the last one were.
+MAGIC = b"holdfast checkpoint 2\n"
+# More containers than this are not worth their names in every manifest, nor the looks of the stores at them.
+CHAIN_MAX = 256
+# What a container costs each later checkpoint: its name in the manifest.
+LISTED_BYTES = 48
+# The share of what is kept for the sake of sealed frames that may be of no use before these are packed anew.
 STALE_MAX = 0.6
-# Below this a full copy costs nothing worth counting.
+# Below this that costs nothing worth counting.
 STALE_BYTES_MIN = 64 * 1024
+_HEAD_BYTES = 1000  # about
+_NEAR, _NOTE = "near", "near.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +57,12 @@ class Container:
     files: dict[str, bytes]
 
 
-def _packed(head: dict[str, Any], files: Mapping[str, bytes]) -> bytes:
+def _packed(head: dict[str, Any], files: Mapping[str, bytes]) -> tuple[bytes, int]:
+    """The container, and how many bytes it holds when it is not compressed."""
     head = head | {"own": [[name, len(content)] for name, content in files.items()]}
     words = json.dumps(head, separators=(",", ":")).encode()
     raw = b"".join([struct.pack("<Q", len(words)), words, *files.values()])
-    return MAGIC + struct.pack("<Q", len(raw)) + pa.compress(raw, codec="zstd", asbytes=True)
+    return MAGIC + struct.pack("<Q", len(raw)) + pa.compress(raw, codec="zstd", asbytes=True), len(raw)
 
 
 def read_container(content: bytes) -> Container:
@@ -68,16 +79,26 @@ def read_container(content: bytes) -> Container:
 
 
 def unpack(manifest: Manifest, contents: Mapping[str, bytes]) -> Container:
-    """The whole checkpoint: the head of its own container, and every file from where it lies."""
-    newest = read_container(contents[manifest.files[0]])
-    opened = {manifest.files[0]: newest}
-    files = {}
-    for name, where in newest.head["live"].items():
-        where = where or manifest.files[0]
-        if where not in opened:
-            opened[where] = read_container(contents[where])
-        files[name] = opened[where].files[name]
-    return Container(newest.head, files)
+    """The whole checkpoint: the head of its own container, with the state's runs in the record, and every file."""
+    opened = [read_container(contents[name]) for name in reversed(manifest.files)]  # oldest first
+    newest = opened[-1].head
+    base = max(at for at, each in enumerate(opened) if each.head["base"])
+    gone = {*newest["gone"]}
+    files: dict[str, bytes] = {}
+    state: dict[str, dict[str, list]] = {}
+    for at, each in enumerate(opened):
+        files |= {name: own for name, own in each.files.items() if name not in gone if at >= base or _is_frame(name)}
+        for operator, shards in each.head["runs"].items() if at >= base else ():
+            for shard, runs in shards.items():
+                state.setdefault(operator, {}).setdefault(shard, []).extend(runs)
+    record = newest["record"]
+    if "state" in record:
+        record = record | {"state": {operator: state.get(operator, {}) for operator in record["state"]}}
+    return Container(newest | {"record": record}, put_together(SparkPart.with_logs(files)))
+
+
+def _is_frame(name: str) -> bool:
+    return name.startswith("streams/")
 
 
 @dataclass
@@ -87,22 +108,40 @@ class Packer:
     unit: str
     epoch: int
     folder: Path
-    _where: dict[str, str] = field(default_factory=dict)  # near file -> container
-    _size: dict[str, int] = field(default_factory=dict)  # near file -> bytes
-    _held: dict[str, int] = field(default_factory=dict)  # container -> bytes of all it holds, of use or not
     bytes_packed: int = 0
+    _parts: tuple[Part, ...] = ()
+    _chain: list[str] = field(default_factory=list)  # the base and the containers after it
+    _held: dict[str, dict[str, int]] = field(default_factory=dict)  # container -> file -> bytes
+    _where: dict[str, str] = field(default_factory=dict)  # sealed frame that is needed -> container
+    _base_cost: float = 0.0
+    _cost: float = 0.0  # of what came after the base
+    _notes: dict[str, dict] = field(default_factory=dict)  # container -> runs of the near state it tells of
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # packed by one thread, stored said by others
+
+    def __post_init__(self) -> None:
+        self._parts = (RunsPart(self.folder / _NEAR), SparkPart())
 
     def adopt(self, manifest: Manifest) -> None:
-        """Go on after this checkpoint if its containers are here; else the next one is whole."""
+        """Go on after this checkpoint if its containers are here; else the next one is a base."""
         if any(not (self.folder / name).exists() for name in manifest.files):
             return
-        head = self.read(manifest.files[0])
-        for name, where in head.head["live"].items():
-            self._where[name] = where or manifest.files[0]
-        for container in manifest.files:
-            own = dict(read_container((self.folder / container).read_bytes()).head["own"])
-            self._held[container] = sum(own.values())
-            self._size |= {name: own[name] for name, where in self._where.items() if where == container}
+        opened = {name: self.read(name) for name in reversed(manifest.files)}
+        names = list(opened)
+        base = max(at for at, name in enumerate(names) if opened[name].head["base"])
+        whole = unpack(manifest, {name: self.content(name) for name in manifest.files})
+        self._chain = names[base:]
+        self._held = {name: {file: len(own) for file, own in each.files.items()} for name, each in opened.items()}
+        self._where = {file: name for name, own in self._held.items() for file in own if file in whole.files and _is_frame(file)}
+        for at, name in enumerate(self._chain):
+            size = sum(self._held[name].values()) + _HEAD_BYTES
+            self._count(name, size, (self.folder / name).stat().st_size, is_base=at == 0)
+        try:
+            self._notes = json.loads((self.folder / _NOTE).read_text())
+        except (OSError, ValueError):
+            self._notes = {}
+        near = self._notes.get(manifest.files[0])
+        for part in self._parts:
+            part.adopt(near, whole.head["record"], [opened[name].files for name in self._chain], self.folder.parent)
 
     def read(self, name: str) -> Container:
         return read_container(self.content(name))
@@ -119,36 +158,94 @@ class Packer:
         **about: Any,
     ) -> Manifest:
         """Write the container of a checkpoint; `about` is what a restore has to know beside the files."""
+        record = about.get("record", {})
+        state = {name: path for name, path in files.items() if not _is_frame(name)}
+        whole = not self._chain or self._cost >= self._base_cost or len(self._chain) >= CHAIN_MAX
+        own, runs, is_base = self._state(frame, record, state, whole)
+        chain = [] if is_base else list(self._chain)
         live = {name: self._where[name] for name in files if name in self._where}
-        if self._is_stale(live):
+        if self._is_stale(live, chain):
             live = {}
-        own = {name: read_near(name, path) for name, path in files.items() if name not in live}
-        head = {"unit": self.unit, "epoch": self.epoch, "serial": serial, "frame": frame, **about}
-        # Its own name is not known before it is packed: "" stands for it in the head.
-        content = _packed(head | {"live": live | dict.fromkeys(own, "")}, own)
+        own |= {name: path.read_bytes() for name, path in files.items() if _is_frame(name) and name not in live}
+        older = {*chain, *live.values()}
+        gone = [name for each in sorted(older) for name in self._held[each] if _is_frame(name) and live.get(name) != each]
+        if "state" in record:
+            about["record"] = record | {"state": dict.fromkeys(record["state"], 0)}
+        head = {"unit": self.unit, "epoch": self.epoch, "serial": serial, "frame": frame, "base": is_base, "runs": runs}
+        content, size = _packed(head | {"gone": gone} | about, own)
         name = file_name(f"{self.epoch:06d}-{serial:06d}", content)
+        self._write(name, content)
+        with self._lock:
+            self._chain = [*chain, name]
+            self._held[name] = {each: len(own[each]) for each in own}
+            self._where = live | {each: name for each in own if _is_frame(each)}
+            self._count(name, size, len(content), is_base=is_base)
+            self.bytes_packed += len(content)
+            self._note(name, record, state)
+        return Manifest(self.unit, self.epoch, serial, frame, queues, (name, *sorted(older, reverse=True)))
+
+    def _state(self, frame: Frame, record: Mapping, files: Mapping[str, Path], whole: bool) -> tuple[dict, dict, bool]:
+        """Files and runs of this container, and whether it is a base."""
+        found: list[Found | None] = [None]
+        if self._chain and not (whole and all(part.has_new_base(files) for part in self._parts)):
+            found = [part.since(frame, record, files) for part in self._parts]
+        is_base = None in found
+        if is_base:
+            found = [part.whole(frame, record, files) for part in self._parts]
+        own, runs = {}, {}
+        for each in found:
+            own |= each.files
+            runs |= each.runs
+        return own, runs, is_base
+
+    def _write(self, name: str, content: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         whole = self.folder / f".{name}.tmp"
         whole.write_bytes(content)
-        os.replace(whole, self.folder / name)
-        self.bytes_packed += len(content)
-        self._where = live | dict.fromkeys(own, name)
-        self._size = {each: self._size[each] for each in live} | {each: len(own[each]) for each in own}
-        self._held[name] = sum(map(len, own.values()))
-        older = sorted({*live.values()}, reverse=True)
-        return Manifest(self.unit, self.epoch, serial, frame, queues, (name, *older))
+        with self._lock:  # from here on it must be known, or it is taken for one of no use
+            self._held[name] = {}
+            os.replace(whole, self.folder / name)
 
-    def _is_stale(self, live: Mapping[str, str]) -> bool:
-        """Whether what is still of use in the containers it needs is the smaller part of them."""
-        held = sum(self._held[container] for container in {*live.values()})
-        used = sum(self._size[name] for name in live)
+    def _count(self, name: str, size: int, packed: int, *, is_base: bool) -> None:
+        """What of this container is state, by its share before compression."""
+        cost = packed * sum(own for file, own in self._held[name].items() if not _is_frame(file)) / max(1, size)
+        if is_base:
+            self._base_cost, self._cost = cost, 0.0
+        else:
+            self._cost += cost + LISTED_BYTES * len(self._chain)
+
+    def _is_stale(self, live: Mapping[str, str], chain: list[str]) -> bool:
+        """Whether frames still of use are the smaller part of the containers kept for their sake."""
+        beside = {*live.values()} - {*chain}
+        held = sum(sum(self._held[container].values()) for container in beside)
+        used = sum(self._held[container][name] for name, container in live.items() if container in beside)
         return held > STALE_BYTES_MIN and used < (1 - STALE_MAX) * held
+
+    def _note(self, name: str, record: Mapping, files: Mapping[str, Path]) -> None:
+        """Which near state this container tells of: known by its runs, kept by links."""
+        self._notes[name] = record.get("state", {})
+        for part in self._parts:
+            part.packed(record, files)
+        whole = self.folder / f".{_NOTE}.tmp"
+        whole.write_text(json.dumps(self._notes))
+        os.replace(whole, self.folder / _NOTE)
 
     def stored(self, manifest: Manifest) -> None:
         """Containers that the checkpoint in force does not name are of no use any more."""
-        kept = {*manifest.files, *self._where.values()}
-        for name in [name for name in self._held if name not in kept]:
-            del self._held[name]
-        for path in self.folder.glob("*"):
-            if path.name not in kept and not path.name.startswith("."):
-                path.unlink(missing_ok=True)
+        with self._lock:
+            newer = {name for name in self._held if name > manifest.files[0]}
+            kept = {*manifest.files, *self._chain, *self._where.values(), *newer}
+            self._held = {name: own for name, own in self._held.items() if name in kept}
+            self._notes = {name: own for name, own in self._notes.items() if name >= manifest.files[0]}
+            named = {
+                f"{operator}/{run[0]}"
+                for near in self._notes.values()
+                for operator, shards in near.items()
+                for runs in shards.values()
+                for run in runs
+            }
+            # Looked up while nothing can be added; what comes later is not among them.
+            old = [path for path in self.folder.glob("[!.]*") if path.is_file() and path.name not in {*kept, _NOTE}]
+            old += [path for path in (self.folder / _NEAR).glob("*/*") if f"{path.parent.name}/{path.name}" not in named]
+        for path in old:
+            path.unlink(missing_ok=True)

@@ -7,8 +7,9 @@ name, so a hard link keeps a moment of them for as long as it is wanted, whateve
 unit does meanwhile; that takes milliseconds.
 
 Of Spark's checkpoint go along the newest state snapshots up to that batch, the
-changelogs after them, and the last entries of the offset and commit logs: from these
-`engine.checkpoint` makes a checkpoint for the next attempt.
+changelogs after them and the last ones before, and the last entries of the offset and
+commit logs: from these `engine.checkpoint` makes a checkpoint for the next attempt.
+`hosts.parts` takes of them what the backup has not.
 
 Touches the unit's folder only; no Spark.
 """
@@ -36,6 +37,8 @@ __all__ = [
 _VERSIONED = re.compile(r"(\d+)_[^.]*\.(changelog|zip)$|(\d+)\.(changelog|zip)$")
 # Two: the newest may be of a task that lost a race; the one before it is then the base.
 _SNAPSHOTS = 2
+# Changelogs before a snapshot that spare a backup the snapshot: more than Spark is told to keep.
+_CHANGELOGS_BACK = 32
 _LOG_ENTRIES = 2
 _SPARK = "spark"
 
@@ -90,7 +93,7 @@ def _state_files(state: Path, version: int) -> Iterable[Path]:
                 number, kind = int(match[1] or match[3]), match[2] or match[4]
                 versions.setdefault((number, kind), []).append(Path(folder) / name)
         snapshots = sorted({number for number, kind in versions if kind == "zip" and number <= version})[-_SNAPSHOTS:]
-        base = snapshots[0] if snapshots else 0
+        base = min(snapshots[0], version - _CHANGELOGS_BACK) if snapshots else 0
         for (number, kind), paths in versions.items():
             if number in snapshots if kind == "zip" else base < number <= version:
                 yield from paths

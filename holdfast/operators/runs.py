@@ -24,7 +24,12 @@ import xxhash
 
 from holdfast.errors import StateRefused
 
-__all__ = ["FOLD_FROM", "RunRef", "fold", "is_whole", "read_run_file", "sweep", "write_run_file"]
+__all__ = [
+    "FOLD_FROM", "KEYS", "RunRef", "fold", "is_whole", "open_run_file", "read_run_file", "run_file", "sweep", "write_run_file",
+]  # fmt: skip
+
+# In a file's own metadata: how many of its first columns are the key.
+KEYS = b"holdfast.keys"
 
 # A shard's deltas are folded into its base when they hold this share of the
 # base's rows, up to twice the share: each shard has its own point in between, so
@@ -72,14 +77,19 @@ def fold(runs: list[np.ndarray], changed: np.ndarray, shard: int) -> tuple[int, 
     return kept, changed
 
 
-def write_run_file(directory: str | os.PathLike, version: int, table: pa.Table) -> tuple[str, int]:
-    """Writes a new file; returns its name and size."""
+def run_file(version: int, table: pa.Table) -> tuple[str, pa.Buffer]:
+    """The name and content of a new file."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     content = sink.getvalue()
     digest = xxhash.xxh3_64_hexdigest(content)
-    name = f"{version:08d}-{uuid.uuid4().hex[:12]}-{digest}.arrow"
+    return f"{version:08d}-{uuid.uuid4().hex[:12]}-{digest}.arrow", content
+
+
+def write_run_file(directory: str | os.PathLike, version: int, table: pa.Table) -> tuple[str, int]:
+    """Writes a new file; returns its name and size."""
+    name, content = run_file(version, table)
     temporary = os.path.join(directory, f".{name}.tmp")
     with open(temporary, "wb") as file:
         file.write(content)
@@ -87,17 +97,22 @@ def write_run_file(directory: str | os.PathLike, version: int, table: pa.Table) 
     return name, content.size
 
 
-def read_run_file(directory: str | os.PathLike, name: str, schema: pa.Schema) -> pa.Table:
+def open_run_file(path: Path) -> pa.Table:
     """The rows of a run file, mapped into memory after its hash was compared."""
-    path = Path(directory, name)
     try:
         with pa.memory_map(str(path)) as file:
             content = file.read_buffer()
     except OSError as error:
         raise _damaged(path, f"it cannot be read: {error}") from error
-    if not is_whole(name, content):
-        raise _damaged(path, f"its hash is {xxhash.xxh3_64_hexdigest(content)}, its name says {_said(name)}")
-    table = pa.ipc.open_file(content).read_all()
+    if not is_whole(path.name, content):
+        raise _damaged(path, f"its hash is {xxhash.xxh3_64_hexdigest(content)}, its name says {_said(path.name)}")
+    return pa.ipc.open_file(content).read_all()
+
+
+def read_run_file(directory: str | os.PathLike, name: str, schema: pa.Schema) -> pa.Table:
+    """The rows of a run file that must have these columns."""
+    path = Path(directory, name)
+    table = open_run_file(path)
     if not table.schema.equals(schema):
         raise StateRefused(
             "HF-O011",

@@ -27,7 +27,7 @@ import pyarrow as pa
 from holdfast.errors import invariant
 from holdfast.graph.schemas import Schema
 from holdfast.operators.index import KeyIndex, normal, sorted_by
-from holdfast.operators.runs import RunRef, fold, read_run_file, write_run_file
+from holdfast.operators.runs import KEYS, RunRef, fold, read_run_file, write_run_file
 from holdfast.operators.slots import slot_column
 
 __all__ = ["NotTouched", "Runs", "Store", "Touched", "drop_cache", "open_store"]
@@ -196,6 +196,7 @@ class Store:
         name, size = "", 0
         if len(slots):
             table = self._rows(slots).append_column(FORGOTTEN, pa.array(~self._alive[slots]))
+            table = table.replace_schema_metadata({KEYS: str(len(self._keys))})
             name, size = write_run_file(self._directory, version, table)
         start = 0
         for shard, (kept, own) in new.items():  # in order of shards, as the rows are
