@@ -23,7 +23,7 @@ from holdfast.engine.poison import guilty
 from holdfast.engine.recovery import Begun, Recovery
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
-from holdfast.errors import FrameDiffers, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
 from holdfast.hosts.homes import Homes
@@ -146,7 +146,7 @@ class Crew:
 
     def _is_doubtful(self, name: str, error: HoldfastError) -> bool:
         """A file that is missing may be the first sign of a lost host: its mark may go a moment later."""
-        if self._homes is None or (error.code not in NEAR_DAMAGED and not isinstance(error, FrameDiffers)):
+        if self._homes is None or not (error.code in NEAR_DAMAGED or error.code.startswith("HF-F")):
             return False
         since = self._doubtful.setdefault(name, time.monotonic())
         if time.monotonic() - since < _DOUBT_S:
