@@ -467,6 +467,9 @@ class Guards:
                 except OSError as error:  # a full disk, say: no frame waits for this until a queue is at its bound
                     self._trouble(guard, "near", error)
                     time.sleep(_RETRY_S)
+                except Exception as error:  # a defect: without this, checkpoints would end without a word
+                    self._fail(error)
+                    return
                 else:
                     guard.manifests[serial] = manifest
                     guard.shipper.ship(manifest, stage)

@@ -18,6 +18,7 @@ Touches the folder it is given; no Spark, no thread of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -32,7 +33,7 @@ import pyarrow as pa
 from holdfast.errors import invariant
 from holdfast.hosts.changelogs import put_together
 from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
-from holdfast.hosts.stores import file_name
+from holdfast.hosts.sealed import file_name, is_whole
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
 
@@ -122,19 +123,23 @@ class Packer:
         self._parts = (RunsPart(self.folder / _NEAR), SparkPart())
 
     def adopt(self, manifest: Manifest) -> None:
-        """Go on after this checkpoint if its containers are here; else the next one is a base."""
-        if any(not (self.folder / name).exists() for name in manifest.files):
+        """Go on after this checkpoint if its containers are here, and whole; else the next one is a base."""
+        try:
+            contents = {name: self.content(name) for name in reversed(manifest.files)}
+        except FileNotFoundError:
             return
-        opened = {name: self.read(name) for name in reversed(manifest.files)}
+        if not all(is_whole(name, content) for name, content in contents.items()):
+            return
+        opened = {name: read_container(content) for name, content in contents.items()}
         names = list(opened)
         base = max(at for at, name in enumerate(names) if opened[name].head["base"])
-        whole = unpack(manifest, {name: self.content(name) for name in manifest.files})
+        whole = unpack(manifest, contents)
         self._chain = names[base:]
         self._held = {name: {file: len(own) for file, own in each.files.items()} for name, each in opened.items()}
         self._where = {file: name for name, own in self._held.items() for file in own if file in whole.files and _is_frame(file)}
         for at, name in enumerate(self._chain):
             size = sum(self._held[name].values()) + _HEAD_BYTES
-            self._count(name, size, (self.folder / name).stat().st_size, is_base=at == 0)
+            self._count(name, size, len(contents[name]), is_base=at == 0)
         try:
             self._notes = json.loads((self.folder / _NOTE).read_text())
         except (OSError, ValueError):
@@ -142,9 +147,6 @@ class Packer:
         near = self._notes.get(manifest.files[0])
         for part in self._parts:
             part.adopt(near, whole.head["record"], [opened[name].files for name in self._chain], self.folder.parent)
-
-    def read(self, name: str) -> Container:
-        return read_container(self.content(name))
 
     def content(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
@@ -225,10 +227,12 @@ class Packer:
         """Which near state this container tells of: known by its runs, kept by links."""
         self._notes[name] = record.get("state", {})
         for part in self._parts:
-            part.packed(record, files)
+            with contextlib.suppress(OSError):  # what is not linked is not compared with
+                part.packed(record, files)
         whole = self.folder / f".{_NOTE}.tmp"
-        whole.write_text(json.dumps(self._notes))
-        os.replace(whole, self.folder / _NOTE)
+        with contextlib.suppress(OSError):
+            whole.write_text(json.dumps(self._notes))
+            os.replace(whole, self.folder / _NOTE)
 
     def stored(self, manifest: Manifest) -> None:
         """Containers that the checkpoint in force does not name are of no use any more."""

@@ -228,6 +228,27 @@ def test_without_its_links_an_instance_ships_everything(unit):
     assert len(unit.backup) == 1
 
 
+@pytest.mark.parametrize("harm", ["damaged", "missing"])
+def test_a_container_harmed_on_the_host_is_not_built_on(unit, harm):
+    """The backup's copy is whole, but nobody here knows any more what is in it."""
+    unit.commit(many(range(5_000), 0.0))
+    full = unit.ship(unit.pack())
+    path = unit.folder / "containers" / unit.manifest.files[0]
+    path.unlink() if harm == "missing" else path.write_bytes(path.read_bytes()[:-1])
+    unit.epoch += 1
+    unit.start()
+    unit.commit(many(range(10), 1.0))
+    assert unit.ship(unit.pack()) > full / 2
+
+
+def test_a_damaged_run_does_not_become_a_backup(unit):
+    unit.commit(many(range(10), 0.0))
+    for path in unit.runs_dir.iterdir():
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(FileNotFoundError, match="not what was written"):
+        unit.pack()
+
+
 def test_sealed_frames_travel_once_and_go_when_nobody_needs_them(unit, tmp_path):
     paths = {}
     for n in range(1, 8):
