@@ -79,8 +79,8 @@ class ClassArchive:
 def class_archive(java: Java, cache: Path, *, jars: Path | None = None, ours: Path = JAR) -> ClassArchive:
     """The archive that fits this Java and these jars. Looks at them, not at the archive."""
     jars = jars or spark_jars()
-    place = [str(java.runtime), str(jars)]
-    content = [java.version, platform.machine(), _pyspark_version(), str(cache), str(ours)]
+    place = [str(java.runtime), str(jars), str(ours)]
+    content = [java.version, platform.machine(), _pyspark_version(), str(cache)]
     content += [_described(path) for path in (java.runtime / "lib" / "modules", ours, *sorted(jars.glob("*.jar")))]
     with_base = not (java.runtime / "lib" / "server" / "classes.jsa").exists()
     return ClassArchive(cache / f"classes-{_digest(place)}-{_digest(place + content)}", with_base)
