@@ -23,7 +23,7 @@ from holdfast.hosts.activating import Activated, activate
 from holdfast.hosts.containers import unpack
 from holdfast.hosts.homes import Homes
 from holdfast.hosts.near import clear_unit, instance_epoch, put_back
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
 from holdfast.protocols.activation import NearCheckpoint
 from holdfast.protocols.messages import Manifest
 from holdfast.records.journal import Journal
@@ -56,7 +56,8 @@ class Recovery:
         """See to the hosts; returns those that lost everything since the last run."""
         return self._homes.open()
 
-    def stores(self, unit: str) -> Stores:
+    def stores(self, unit: str, *, has_near: bool = False) -> Stores:
+        """`has_near`: its host has the unit, so stores that all lost their folders need not wait for one that knows."""
         if self._guards.keeps_nothing(unit):
             return Stores()
         opened = []
@@ -68,10 +69,12 @@ class Recovery:
         for store in opened:
             with contextlib.suppress(StoreAway):
                 _noticed(store, unit)
+        for store in opened:
             if store.life > 0:  # it lost its folder once: it takes part when it has learnt from the others
                 peers = [other for other in opened if other is not store]
+                enough = min(who_know(peers, unit) if has_near else len(peers), len(opened) - needed + 1)
                 with contextlib.suppress(StoreAway):  # the claim meets the same, and says so
-                    store.join(peers, [unit], min(len(peers), len(opened) - needed + 1))
+                    store.join(peers, [unit], enough)
         return Stores(tuple(opened), needed)
 
     def begin(self, name: str, epoch: int, *, near_is_good: bool = True) -> Begun:
@@ -80,7 +83,7 @@ class Recovery:
         for stream in unit.outputs:
             self._homes.stream(stream)
         self._folder.staging_of(name)
-        stores = self.stores(name)
+        stores = self.stores(name, has_near=near_is_good and instance_epoch(folder) is not None)
         near = self._near(folder, name, stores) if near_is_good else None
         if not stores.opened:
             if near is None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from holdfast.errors import invariant
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
 from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreAnswered, StoreSent, Verdict
 from holdfast.protocols.shipping import SendToStore, Shipped, Shipping, ShippingInstruction, Superseded
 
@@ -109,7 +109,9 @@ class Shipper:
             trace = store.trace(self._unit)
         if not trace.joined or trace.epoch == 0:
             peers = [peer for peer in self._stores if peer is not store]
-            store.join(peers, [self._unit], min(len(self._stores) - self._needed + 1, len(peers)))
+            # Where all have lost their folders nobody can teach: what they forgot, we know, who hold the unit.
+            enough = min(len(self._stores) - self._needed + 1, who_know(peers, self._unit))
+            store.join(peers, [self._unit], enough)
 
     def _counted(self, store: str, name: str) -> bytes:
         content = self._content(name)

@@ -60,7 +60,7 @@ from holdfast.protocols.storing import (
     WriteFiles,
 )
 
-__all__ = ["Fetched", "OpenStore", "StoreAway", "StoreLost", "Trace", "file_name"]
+__all__ = ["Fetched", "OpenStore", "StoreAway", "StoreLost", "Trace", "file_name", "who_know"]
 
 _MARK = "store.json"
 _LIVES = "store.lives"
@@ -96,6 +96,14 @@ class Trace:
 
 def _nothing(name: str) -> bytes:
     raise LookupError(f"no content was given for file {name!r}")
+
+
+def who_know(stores: Sequence[OpenStore], unit: str) -> int:
+    """How many of these can teach; all of them while one does not answer, as it might be the one that knows."""
+    try:
+        return sum(store.trace(unit).joined for store in stores)
+    except StoreAway:
+        return len(stores)
 
 
 class OpenStore:

@@ -232,6 +232,20 @@ def test_a_lost_folder_waits_for_enough_peers(plant):
     plant.until_stored(plant.stores[2], 1)
 
 
+def test_stores_that_all_lost_their_folders_are_begun_anew(plant):
+    """None can teach the others: they would wait for each other for ever, and the unit for them."""
+    shipper = plant.shipper(needed=2)
+    shipper.ship(checkpoint(plant.contents, 1), Stage.FINAL)
+    for store in plant.stores:
+        plant.until_stored(store, 1)
+    for store in plant.stores:
+        wiped(store)
+    shipper.ship(checkpoint(plant.contents, 2), Stage.FINAL)
+    for store in plant.stores:
+        plant.until_stored(store, 2)
+        assert store.fetch(UNIT, 1, store.trace(UNIT).manifest).good
+
+
 def test_the_only_store_is_begun_anew_when_its_folder_is_lost(plant):
     only = plant.stores[0]
     shipper = plant.shipper([only], needed=1)
