@@ -47,7 +47,8 @@ class Crew:
         self._units: dict[str, UnitQuery] = {}
         self._makers: dict[str, Callable[..., UnitQuery]] = {}
         self._spark: SparkSession | None = None
-        self._starting = threading.Lock()
+        self._starting = threading.Lock()  # held while a unit starts, and while a host is found lost
+        self._restarting: set[str] = set()
         self._incidents: Incidents | None = None
         self._homes: Homes | None = None
         self._guards: Guards | None = None
@@ -109,7 +110,8 @@ class Crew:
             return
         if self._homes is not None:
             for host in self._homes.lost():
-                self._lost(host)
+                with self._starting:
+                    self._lost(host)
         for unit in self:
             name = unit.unit.name
             if unit.query is None or self._supervisor.is_dead(name):
@@ -132,6 +134,7 @@ class Crew:
             if unit.query is not None and not self._supervisor.is_dead(name) and unit.wants_other_values:
                 self._supervisor.renew(name)
         for name in self._supervisor.due():
+            self._restarting.add(name)
             threading.Thread(target=self._restart, args=(name,), name=f"restart {name}", daemon=True).start()
         for name, n in self._supervisor.to_probe():
             threading.Thread(target=self._probe, args=(name, n), name=f"probe {name}", daemon=True).start()
@@ -166,15 +169,15 @@ class Crew:
         self._guards.store_lost(host)
         for unit in victims:
             name = unit.unit.name
-            if self._supervisor.care(name).condition == "GIVEN_UP":
-                continue
+            if self._supervisor.care(name).condition == "GIVEN_UP" or name in self._restarting:
+                continue  # a restart that is under way sees it itself
             self._died(name, unit.committed + 1, host_lost(self._graph, name, host, self._guards.stored(name)))
         for name in readers - hit:
             if not self._supervisor.is_dead(name):
                 self._supervisor.renew(name)  # what it was about to read is made again
 
     def _restart(self, name: str) -> None:
-        old = self._units[name]
+        old, life = self._units[name], self._life(name)
         try:
             old.abandon()
             epoch = self._folder.raise_epoch()
@@ -202,12 +205,23 @@ class Crew:
             with self._starting:
                 if self._board.stopping:
                     return
-                fresh.start(self._spark)
-                self._units[name] = fresh
+                if life is not None and self._life(name) == life:
+                    fresh.start(self._spark)
+                    self._units[name] = fresh
+                    self._restarting.discard(name)
+                    self._supervisor.restarted(name)
+                    return
+            raise FileNotFoundError(f"host {self._homes.host_of[name]} was lost again")
         except Exception as error:
-            self._died(name, old.committed + 1, explain(self._graph, name, None, error, old.committed))
-        else:
-            self._supervisor.restarted(name)
+            self._restarting.discard(name)
+            met = explain(self._graph, name, None, error, old.committed)
+            if self._life(name) != life:
+                met = host_lost(self._graph, name, self._homes.host_of[name], self._guards.stored(name))
+            self._died(name, old.committed + 1, met)
+
+    def _life(self, name: str) -> int | None:
+        """Of the host of a unit; None while its folder is gone."""
+        return 0 if self._homes is None else self._homes.life(self._homes.host_of[name])
 
     def _go_on(
         self, old: UnitQuery, begun: Begun, written: Callable[[str], int], is_dead: Callable[[str], bool]
