@@ -180,6 +180,9 @@ def test_a_checkpoint_ships_what_changed_however_runs_were_folded(unit):
     assert len(bases) > 1, "no shard was folded"
     assert max(sent) < full / 20
     assert len(unit.backup) == 31
+    expected = as_dict(row_table(unit.model))
+    unit.put_back()
+    assert rows_of(unit.runs_dir, as_json(unit.runs)) == expected
 
 
 def test_when_changes_have_cost_as_much_as_the_base_there_is_a_new_one(unit):
@@ -226,6 +229,21 @@ def test_without_its_links_an_instance_ships_everything(unit):
     unit.start()
     assert unit.ship(unit.pack()) > full / 2
     assert len(unit.backup) == 1
+
+
+def test_keys_forgotten_in_a_fold_are_forgotten_in_the_backup_too(unit):
+    """A new base does not name them, and the shipped one still does."""
+    unit.commit(many(range(100), 0.0))
+    unit.ship(unit.pack())
+    unit.commit({("a", number): None for number in range(0, 100, 2)})
+    assert all(len(own) == 1 for own in unit.runs.values()), "it was not folded"
+    unit.ship(unit.pack())
+    expected = as_dict(row_table(unit.model))
+
+    unit.put_back()
+
+    assert len(unit.backup) == 2
+    assert rows_of(unit.runs_dir, as_json(unit.runs)) == expected and len(expected) == 50
 
 
 @pytest.mark.parametrize("harm", ["damaged", "missing"])
