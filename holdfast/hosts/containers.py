@@ -120,7 +120,8 @@ class Packer:
     _lock: threading.Lock = field(default_factory=threading.Lock)  # packed by one thread, stored said by others
 
     def __post_init__(self) -> None:
-        self._parts = (RunsPart(self.folder / _NEAR), SparkPart())
+        self._runs = RunsPart(self.folder / _NEAR)
+        self._parts = (self._runs, SparkPart())
 
     def adopt(self, manifest: Manifest) -> None:
         """Go on after this checkpoint if its containers are here, and whole; else the next one is a base."""
@@ -147,6 +148,9 @@ class Packer:
         near = self._notes.get(manifest.files[0])
         for part in self._parts:
             part.adopt(near, whole.head["record"], [opened[name].files for name in self._chain], self.folder.parent)
+        if self._runs.near is not None:
+            self._notes[manifest.files[0]] = self._runs.near
+            self._save_notes()
 
     def content(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
@@ -229,6 +233,9 @@ class Packer:
         for part in self._parts:
             with contextlib.suppress(OSError):  # what is not linked is not compared with
                 part.packed(record, files)
+        self._save_notes()
+
+    def _save_notes(self) -> None:
         whole = self.folder / f".{_NOTE}.tmp"
         with contextlib.suppress(OSError):
             whole.write_text(json.dumps(self._notes))

@@ -60,16 +60,16 @@ class Part(Protocol):
 class RunsPart:
     def __init__(self, links: Path) -> None:
         self._links = links
-        self._near: State | None = None
+        self.near: State | None = None  # the state packed last
 
     def has_new_base(self, files: Mapping[str, Path]) -> bool:
         return True
 
     def since(self, frame: int, record: Mapping[str, Any], files: Mapping[str, Path]) -> Found | None:
         state = record.get("state", {})
-        if self._near is None or self._near.keys() - state.keys():
+        if self.near is None or self.near.keys() - state.keys():
             return None
-        return self._difference(frame, self._near, state, files)
+        return self._difference(frame, self.near, state, files)
 
     def whole(self, frame: int, record: Mapping[str, Any], files: Mapping[str, Path]) -> Found:
         state = record.get("state", {})
@@ -126,7 +126,7 @@ class RunsPart:
             raise FileNotFoundError(errno.ENOENT, "it is not what was written under its name", str(pinned)) from error
 
     def packed(self, record: Mapping[str, Any], files: Mapping[str, Path]) -> None:
-        self._near = record.get("state", {})
+        self.near = record.get("state", {})
         for name, path in files.items():
             if name.startswith("runs/"):
                 self._link(path, name.removeprefix("runs/"))
@@ -142,9 +142,9 @@ class RunsPart:
         if all((unit / "runs" / name).exists() for name in _named(restored)):
             for name in _named(restored):
                 self._link(unit / "runs" / name, name)
-            self._near = restored
+            self.near = restored
         elif near is not None and all((self._links / name).exists() for name in _named(near)):
-            self._near = near
+            self.near = near
 
 
 def _named(state: State) -> set[str]:
