@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from holdfast.cli.reaching import ask
+from holdfast.errors import HoldfastError
+from tests.live.runs import environ
+
 PROGRAM = """
 import holdfast as hf
 kiln = hf.StreamProcess("kiln", frame="1 second", time="ts")
@@ -52,20 +57,20 @@ def command(folder: Path, *words: str) -> list[str]:
     return [sys.executable, "-c", "from holdfast.cli.main import main; main()", *words]
 
 
-def environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
 def holdfast(folder: Path, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(command(folder, *words), cwd=folder, env=environ(), capture_output=True, text=True)
 
 
 def running_at(folder: Path, frame: int, run: subprocess.Popen) -> dict:
-    """Ask until the frame is written: what a user's script would do."""
+    """Ask the run until the frame is written, then ask as a user's script would."""
+    pause = threading.Event()
     while run.poll() is None:
-        answer = holdfast(folder, "status", "kiln", "--json")
-        if answer.returncode in (0, 1) and json.loads(answer.stdout)["frame"] >= frame:
-            return json.loads(answer.stdout)
+        with contextlib.suppress(HoldfastError):
+            if ask(folder / ".holdfast" / "kiln", {"do": "status"})["frame"] >= frame:
+                answer = holdfast(folder, "status", "kiln", "--json")
+                assert answer.returncode in (0, 1), answer.stderr
+                return json.loads(answer.stdout)
+        pause.wait(0.1)
     raise AssertionError(f"the run ended before frame {frame}: {run.communicate()}")
 
 
