@@ -118,13 +118,15 @@ class Recovery:
 
     def _near(self, folder: Path, name: str, stores: Stores) -> NearCheckpoint | None:
         epoch, begun = instance_epoch(folder), self._begun(name)
+        last = Journal(folder, "commits").last()
+        if epoch is None and last is not None:  # it ran without a protection until now
+            epoch = last["epoch"]
         if epoch is None:
             return None
         known = [0]
         for store in stores.opened:
             with contextlib.suppress(StoreAway):
                 known.append(store.trace(name).epoch)
-        last = Journal(folder, "commits").last()
         # A unit lives on one host, so what lies here was left by its last instance. Stores that have
         # all lost their folders do not remember its epoch, and must not make it start from nothing.
         return NearCheckpoint(min(epoch, max(known)) if stores.opened else epoch, begun if last is None else max(last["n"], begun))

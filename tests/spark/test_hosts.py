@@ -63,3 +63,14 @@ def test_a_lossy_unit_goes_on_and_says_what_is_lost(kind, spark, ideal, tmp_path
         assert [row[:2] for row in found[n]] == [row[:2] for row in expected[n]]
     assert found != expected
     assert "HF-U034" in {incident.code for incident in incidents_of(folder / "state")}
+
+
+def test_a_protection_is_taken_up_and_laid_down_again(spark, ideal, tmp_path):
+    """The state moves to the hosts and back: no element is lost or doubled by it."""
+    folder = hosted.fresh(tmp_path / "one")
+    state = folder / "state"
+    hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark, until_frame=12)
+    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until_frame=25)
+    assert any((state / "hosts").glob("*/backups/*/manifest.json"))
+    hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark)
+    assert hosted.content(folder) == ideal()
