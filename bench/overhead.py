@@ -61,11 +61,13 @@ def make_files(folder: Path, rows: int, frames: int) -> None:
 # ---- one side, in a process of its own ----
 
 
-def ours(spark, data: Path, work: Path, frames: int, *, stream: bool) -> list[float]:
+def ours(spark, data: Path, work: Path, frames: int, *, stream: bool, protection=None) -> list[float]:
     import holdfast as hf
     from holdfast.engine.run import start_graph
 
     p = hf.StreamProcess("overhead", frame="1 second", time="ts")
+    if protection is not None:
+        p.protect(protection)
     p.source("rows", hf.read.files(str(data)), schema=SCHEMA)
     if stream:
         from pyspark.sql import functions as F
