@@ -109,6 +109,8 @@ def run(folder: Path, spark, process, faults=(), watch=lambda run: None) -> obje
                 with done._board.changed:
                     done._board.changed.wait(timeout=0.2)
             done.wait()
+        left = [query.name for query in spark.streams.active]
+        assert not left, f"still at work after the run: {left}"
         missed = [fault for fault in points._plan if not fault.get("done")]
         assert not missed, f"never reached: {missed}"
         return done
