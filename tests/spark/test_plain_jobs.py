@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +27,9 @@ def orders(spark, tmp_path):
     folder.mkdir()
     for n in range(FILES):
         rows = [{"shop": f"s{i % 3}", "ts": f"2026-11-15T10:0{n}:{i:02}Z", "amount": n * 100 + i} for i in range(30)]
-        (folder / f"{n}.json").write_text("\n".join(map(json.dumps, rows)))
+        file = folder / f"{n}.json"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        os.utime(file, (1_700_000_000 + n, 1_700_000_000 + n))  # Spark takes them by age; two may be of one tick of the disk
     return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder))
 
 
