@@ -78,6 +78,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Done", "Guard", "Guards", "Stores", "damaged_state", "machine_of", "wirings"]
 
+# Protections that promise no more than to go on, and to name what is lost.
+LOSSY = ("none", "checkpoint")
 # An interval in elements is reached by counting, not by a number of frames.
 _NEVER = 1 << 60
 # A disk that is full may be cleared; asking once a second costs nothing.
@@ -116,6 +118,8 @@ def wirings(units: Sequence[Unit], graph: Graph) -> dict[str, Wiring]:
     def on_cycle(one: str, other: str) -> bool:
         return circle[one] == circle[other] and (one != other or links.has_edge(one, one))
 
+    # Who may lose acknowledges what it has processed, a little late, and stores nothing that could be waited for.
+    lag = {unit.name: ACK_LAG if unit.protect.durability in LOSSY else 0 for unit in units}
     found = {}
     for unit in units:
         inputs, outputs = [], []
@@ -130,7 +134,8 @@ def wirings(units: Sequence[Unit], graph: Graph) -> dict[str, Wiring]:
                 for port in other.inputs:
                     if port.stream == stream:
                         edge = _edge(stream, other.name, port.feedback_frames)
-                        outputs.append(OutputEdge(edge, at, other.name, port.feedback_frames, on_cycle(unit.name, other.name)))
+                        circles = on_cycle(unit.name, other.name)
+                        outputs.append(OutputEdge(edge, at, other.name, port.feedback_frames, circles, lag=lag[other.name]))
             for sink in graph.sinks_of(stream):
                 outputs.append(OutputEdge(_edge(stream, f"sink {sink.name}"), at, f"sink {sink.name}", outside=True))
         found[unit.name] = Wiring(unit.name, tuple(inputs), tuple(outputs))
@@ -142,18 +147,16 @@ def _edge(stream: str, consumer: str, delay: int = 0) -> EdgeId:
 
 
 def machine_of(
-    protection: Protection, frame_ms: int, wiring: Wiring, epoch: int, restored: Restored
+    protection: Protection, frame_ms: int, wiring: Wiring, epoch: int, restored: Restored, triggers: bool = True
 ) -> CheckpointMachine:
+    """`triggers`: a coordinated unit that nobody asks begins rounds by its own interval."""
     every = _NEVER
     if protection.every is not None and protection.every.unit != "elements":
         count = protection.every.count
         every = max(1, math.ceil(count / frame_ms)) if protection.every.unit == "ms" else count
-    kind = {
-        "none": NoProtection,
-        "checkpoint": PartialCheckpoint,
-        "uncoordinated": Uncoordinated,
-        "ecoc": Extended if protection.extended else Ecoc,
-    }[protection.durability]
+    if protection.durability == "ecoc":
+        return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, triggers=triggers)
+    kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
     return kind(wiring, every, epoch, restored)
 
 
@@ -228,7 +231,7 @@ class Guards:
         return self._protections[unit].durability == "none"
 
     def is_lossy(self, unit: str) -> bool:
-        return self._protections[unit].durability in ("none", "checkpoint")
+        return self._protections[unit].durability in LOSSY
 
     def join(self, query: UnitQuery, at: int, epoch: int) -> None:
         """An instance starts at this frame. Its neighbours hear of it."""
@@ -238,9 +241,12 @@ class Guards:
             self._fence.admit(stamp)
             acked = tuple((edge.edge, self._acked_by(name, edge)) for edge in wiring.outputs)
             stored = min(self._stored[name], at) if self.is_lossy(name) else self._stored[name]
+            above = {edge.producer for edge in wiring.inputs if not edge.outside and edge.producer != name}
+            asked = any(self._protections[producer].durability == "ecoc" for producer in above)
             machine = machine_of(
-                self._protections[name], self._graph.frame_ms, wiring, epoch, Restored(at, stored, acked)
-            )
+                self._protections[name], self._graph.frame_ms, wiring, epoch, Restored(at, stored, acked),
+                triggers=wiring.is_source or not asked,
+            )  # fmt: skip
             guard = Guard(query, wiring, machine, stamp, None, stored_s=self._now())
             if (stores := self._stores[name]).opened:
                 guard.packer = Packer(name, epoch, query.folder / "containers")
