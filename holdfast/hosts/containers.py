@@ -28,9 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from holdfast.errors import invariant
+from holdfast.hosts import packing
 from holdfast.hosts.changelogs import put_together
 from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
 from holdfast.hosts.sealed import file_name, is_whole
@@ -39,7 +37,6 @@ from holdfast.protocols.wiring import EdgeId, Frame
 
 __all__ = ["Container", "Packer", "read_container", "unpack"]
 
-MAGIC = b"holdfast checkpoint 2\n"
 # More containers than this are not worth their names in every manifest, nor the looks of the stores at them.
 CHAIN_MAX = 256
 # What a container costs each later checkpoint: its name in the manifest.
@@ -63,13 +60,11 @@ def _packed(head: dict[str, Any], files: Mapping[str, bytes]) -> tuple[bytes, in
     head = head | {"own": [[name, len(content)] for name, content in files.items()]}
     words = json.dumps(head, separators=(",", ":")).encode()
     raw = b"".join([struct.pack("<Q", len(words)), words, *files.values()])
-    return MAGIC + struct.pack("<Q", len(raw)) + pa.compress(raw, codec="zstd", asbytes=True), len(raw)
+    return packing.pack(raw), len(raw)
 
 
 def read_container(content: bytes) -> Container:
-    invariant(content.startswith(MAGIC), "a container of a backup does not begin as one")
-    size = struct.unpack_from("<Q", content, len(MAGIC))[0]
-    raw = pa.decompress(memoryview(content)[len(MAGIC) + 8 :], size, codec="zstd", asbytes=True)
+    raw = packing.unpack(content)
     at = 8 + struct.unpack_from("<Q", raw)[0]
     head = json.loads(raw[8:at])
     files = {}

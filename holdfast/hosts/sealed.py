@@ -29,12 +29,13 @@ class NewerFormat(ValueError):
     """A later version of Holdfast wrote this."""
 
 
-def sealed(body: dict[str, Any]) -> bytes:
+def sealed(body: dict[str, Any] | list) -> bytes:
     text = json.dumps(body, sort_keys=True, ensure_ascii=True)
-    return json.dumps({"format": FORMAT, "xxh3_128": _digest(text.encode()), "body": body}, sort_keys=True).encode()
+    whole = {"format": FORMAT, "xxh3_128": _digest(text.encode()), "body": body}
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
-def unsealed(content: bytes) -> dict[str, Any]:
+def unsealed(content: bytes) -> Any:
     try:
         whole = json.loads(content)
         number, digest, body = whole["format"], whole["xxh3_128"], whole["body"]
@@ -48,22 +49,18 @@ def unsealed(content: bytes) -> dict[str, Any]:
 
 
 def to_json(manifest: Manifest) -> bytes:
-    body = {
-        "unit": manifest.unit,
-        "epoch": manifest.epoch,
-        "serial": manifest.serial,
-        "frame": manifest.frame,
-        "queues": [list(queue) for queue in manifest.queues],
-        "files": list(manifest.files),
-    }
-    return sealed(body)
+    """Without names of its fields: there is one with every checkpoint."""
+    queues = [list(queue) for queue in manifest.queues]
+    return sealed([manifest.unit, manifest.epoch, manifest.serial, manifest.frame, queues, list(manifest.files)])
 
 
 def from_json(content: bytes) -> Manifest:
     body = unsealed(content)
     try:
-        queues = tuple((edge, frame) for edge, frame in body["queues"])
-        return Manifest(body["unit"], body["epoch"], body["serial"], body["frame"], queues, tuple(body["files"]))
+        if isinstance(body, dict):  # as it was written before
+            body = [body[name] for name in ("unit", "epoch", "serial", "frame", "queues", "files")]
+        unit, epoch, serial, frame, queues, files = body
+        return Manifest(unit, epoch, serial, frame, tuple((edge, after) for edge, after in queues), tuple(files))
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"it is no manifest: {type(error).__name__}") from None
 

@@ -651,7 +651,9 @@ def test_a_damaged_register_or_manifest_counts_as_a_lost_folder(tmp_path, name):
         store.ask(ClaimSent(UNIT, 11, "h"))
         stored(store, item, contents)
     path = tmp_path / "b" / quoted(UNIT) / name
-    path.write_bytes(path.read_bytes().replace(b'"epoch": 11', b'"epoch": 10'))
+    written = path.read_bytes()
+    path.write_bytes(written.replace(b'"epoch":11', b'"epoch":10').replace(b'",11,', b'",10,'))
+    assert path.read_bytes() != written
 
     with pytest.raises(StoreLost, match="does not fit its digest"):
         stores[1].ask(ClaimSent(UNIT, 11, "h"))
@@ -665,7 +667,7 @@ def test_a_store_of_a_later_version_is_left_alone(tmp_path):
     contents, store = Contents(), OpenStore("a", str(tmp_path))
     stored(store, checkpoint(contents, 1), contents)
     path = tmp_path / quoted(UNIT) / "manifest.json"
-    path.write_bytes(path.read_bytes().replace(b'"format": 1', b'"format": 2'))
+    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
 
     with pytest.raises(StoreAway, match="later version") as told:
         store.ask(ClaimSent(UNIT, 2, "h"))
