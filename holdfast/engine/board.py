@@ -55,6 +55,7 @@ class StreamQueue:
     sealed: int = 0  # highest number sealed, without a gap
     acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
     taken: dict[str, int] = field(default_factory=dict)  # consumer -> worked off up to this
+    held: dict[str, int] = field(default_factory=dict)  # who else keeps frames -> needs none up to this; holds nobody back
     exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
     left_out: set[str] = field(default_factory=set)  # stand still; a source keeps for them what it can read again
     ended: int | None = None  # last number a bounded source gave
@@ -95,8 +96,8 @@ class StreamQueue:
         return {c: max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in passed}
 
     def floor(self) -> int:
-        """What all consumers that move have acknowledged."""
-        return min((n for c, n in self.acked.items() if c not in self.left_out), default=self.sealed)
+        """What all consumers that move have acknowledged, and nobody else keeps."""
+        return min([*(n for c, n in self.acked.items() if c not in self.left_out), *self.held.values()], default=self.sealed)
 
     def newest_bytes(self) -> int:
         return self.frames[self.sealed].bytes if self.sealed in self.frames else 0
@@ -168,7 +169,7 @@ class Board:
         self.left_out: set[str] = set()  # units that stand still for the rest of the run
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
         self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
-        self._acknowledged: Callable[[str, str, int], None] = lambda stream, consumer, n: None
+        self._acknowledged: list[Callable[[str, str, int], None]] = []
 
     def on_forget(self, forget: Callable[[str, Sealed], None]) -> None:
         """What to do with a frame nobody needs again (delete its file)."""
@@ -180,7 +181,7 @@ class Board:
 
     def on_acknowledged(self, acknowledged: Callable[[str, str, int], None]) -> None:
         """Who wants to know of an acknowledgement; told without the lock."""
-        self._acknowledged = acknowledged
+        self._acknowledged.append(acknowledged)
 
     # ---- what happened ----
 
@@ -259,7 +260,17 @@ class Board:
             self.changed.notify_all()
         for sealed in gone:
             self._forget(stream, sealed)
-        self._acknowledged(stream, consumer, n)
+        for told in self._acknowledged:
+            told(stream, consumer, n)
+
+    def hold(self, stream: str, holder: str, n: int) -> None:
+        """Somebody beside the consumers keeps the frames after n; nobody waits for that."""
+        with self.changed:
+            queue = self.streams[stream]
+            queue.held[holder] = max(queue.held.get(holder, 0), n)
+            gone = queue.trim()
+        for sealed in gone:
+            self._forget(stream, sealed)
 
     def write(self, sink: str, n: int) -> None:
         with self.changed:

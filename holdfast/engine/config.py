@@ -7,10 +7,13 @@ same one from the log.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import getpass
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from holdfast.errors import UsageError
 from holdfast.graph.model import Param
 from holdfast.records.journal import Journal
 
-__all__ = ["Change", "Config"]
+__all__ = ["Change", "Config", "now", "user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +107,14 @@ def _refused(what: str, do: str) -> UsageError:
     return UsageError(
         "HF-C010", "ParameterRefused", what, effect="nothing was changed; the run goes on", do=do
     )
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def user() -> str:
+    """Who changes a parameter here; "" where the system knows no name."""
+    with contextlib.suppress(OSError):
+        return getpass.getuser()
+    return ""

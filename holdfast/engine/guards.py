@@ -147,15 +147,15 @@ def _edge(stream: str, consumer: str, delay: int = 0) -> EdgeId:
 
 
 def machine_of(
-    protection: Protection, frame_ms: int, wiring: Wiring, epoch: int, restored: Restored, triggers: bool = True
+    protection: Protection, frame_ms: int, wiring: Wiring, epoch: int, restored: Restored, triggers: bool = True, phase: int = 0
 ) -> CheckpointMachine:
-    """`triggers`: a coordinated unit that nobody asks begins rounds by its own interval."""
+    """`triggers`: a coordinated unit that nobody asks begins rounds by its own interval, `phase` frames into it."""
     every = _NEVER
     if protection.every is not None and protection.every.unit != "elements":
         count = protection.every.count
         every = max(1, math.ceil(count / frame_ms)) if protection.every.unit == "ms" else count
     if protection.durability == "ecoc":
-        return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, triggers=triggers)
+        return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
     kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
     return kind(wiring, every, epoch, restored)
 
@@ -200,6 +200,7 @@ class Guards:
         self._stored: dict[str, int] = {unit.name: 0 for unit in units}
         self._newest: dict[str, Manifest] = {}
         self.troubles: dict[tuple[str, str], str] = {}  # (unit, store) -> what it said
+        self.followers: Sequence[Guards] = ()  # other protections that hear of the same frames
         self._fence = Fence()
         self._lock = threading.RLock()
         self._todo: deque[tuple[str, CheckpointEvent]] = deque()
@@ -245,11 +246,11 @@ class Guards:
             asked = any(self._protections[producer].durability == "ecoc" for producer in above)
             machine = machine_of(
                 self._protections[name], self._graph.frame_ms, wiring, epoch, Restored(at, stored, acked),
-                triggers=wiring.is_source or not asked,
+                triggers=wiring.is_source or not asked, phase=self._phase(name),
             )  # fmt: skip
             guard = Guard(query, wiring, machine, stamp, None, stored_s=self._now())
             if (stores := self._stores[name]).opened:
-                guard.packer = Packer(name, epoch, query.folder / "containers")
+                guard.packer = Packer(name, epoch, self._containers(query))
                 if name in self._newest:
                     guard.packer.adopt(self._newest[name])
                 guard.shipper = Shipper(
@@ -267,6 +268,8 @@ class Guards:
             if guard.shipper is not None and stored == 0 < at:
                 self._todo.append((name, CheckpointWanted()))  # its copies are gone, or it never had one
             self._drain()
+        for each in self.followers:
+            each.join(query, at, epoch)
 
     def store_lost(self, store: str) -> None:
         """A host that keeps copies is gone: whoever kept one there brings it again."""
@@ -277,6 +280,8 @@ class Guards:
 
     def leave(self, name: str) -> None:
         """The instance is gone: nothing it started goes on."""
+        for each in self.followers:
+            each.leave(name)
         with self._lock:
             guard = self._guards.pop(name, None)
             if guard is None:
@@ -293,6 +298,8 @@ class Guards:
     # ---- what happens ----
 
     def processed(self, name: str, done: Done) -> None:
+        for each in self.followers:
+            each.processed(name, done)
         with self._lock:
             guard = self._guards.get(name)
             if guard is None:
@@ -340,7 +347,7 @@ class Guards:
                 guard.manifests.pop(manifest.serial, None)
                 self._newest[name] = manifest
                 self._stored[name], guard.stored_s = manifest.frame, self._now()
-                reach("stored", manifest.frame, name)
+                self._reached("stored", manifest.frame, name)
                 self._todo.append((name, CheckpointStored(manifest.serial, guard.sizes.pop(manifest.serial))))
             for key in [key for key in self.troubles if key[0] == name]:
                 del self.troubles[key]
@@ -375,7 +382,9 @@ class Guards:
                 name, event = self._todo.popleft()
                 guard = self._guards.get(name)
                 if guard is not None and not guard.is_over:
-                    self._carry_out(guard, guard.machine.handle(event))
+                    instructions = guard.machine.handle(event)
+                    self._heard(name, event, instructions)
+                    self._carry_out(guard, instructions)
         except HoldfastError as error:
             self._fail(error)
         except BrokenInvariant as error:
@@ -391,7 +400,7 @@ class Guards:
                 case PinFrame(serial, frame):
                     self._pin(guard, serial, frame)
                 case UnpinFrame(serial):
-                    guard.unit.files.unpin(serial)
+                    guard.unit.files.unpin(self._key(serial))
                 case StoreCheckpoint(serial, frame, queues):
                     guard.packing.put((serial, frame, queues, Stage.FINAL, self._with_queue(guard, serial, queues)))
                 case PrepareCheckpoint(serial, frame, queues):
@@ -413,7 +422,7 @@ class Guards:
     def _pin(self, guard: Guard, serial: int, frame: int) -> None:
         """Whoever speaks for this unit, a file that is missing is its own trouble and nobody else's."""
         try:
-            guard.unit.files.pin(serial, frame)
+            guard.unit.files.pin(self._key(serial), frame)
         except OSError as error:
             guard.is_over = True
             guard.unit.give_in(damaged_state(guard.unit.folder, error))
@@ -430,6 +439,24 @@ class Guards:
         if safe > 0:
             self._board.acknowledge(stream, guard.wiring.unit, safe)
 
+    # ---- what protections beside the declared one do otherwise (`engine.beside`) ----
+
+    def _phase(self, name: str) -> int:
+        return 0
+
+    def _key(self, serial: int) -> int | str:
+        """Under which a moment of a unit is pinned."""
+        return serial
+
+    def _containers(self, query: UnitQuery) -> Path:
+        return query.folder / "containers"
+
+    def _reached(self, point: str, frame: int, name: str) -> None:
+        reach(point, frame, name)
+
+    def _heard(self, name: str, event: CheckpointEvent, instructions: list[CheckpointInstruction]) -> None:
+        """Who wants to follow the machines' words."""
+
     def _acked_by(self, name: str, edge: OutputEdge) -> int:
         with self._board.changed:
             stream = self._streams[name][edge.port]
@@ -441,7 +468,7 @@ class Guards:
 
     def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> object:
         """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed."""
-        pin = guard.unit.files.pinned(serial)
+        pin = guard.unit.files.pinned(self._key(serial))
         after = {edge: frame for edge, frame in queues}
         wanted: dict[str, int] = {}
         for edge in guard.wiring.outputs:
@@ -460,7 +487,7 @@ class Guards:
     def _pack(self, guard: Guard) -> None:
         while (work := guard.packing.get()) is not None and not guard.is_over:
             serial, frame, queues, stage, pin = work
-            reach("shipping", frame, guard.wiring.unit)
+            self._reached("shipping", frame, guard.wiring.unit)
             while not guard.is_over:
                 try:
                     manifest = guard.packer.pack(serial, frame, queues, pin.files, record=pin.record)

@@ -10,22 +10,21 @@ stays sealed, sinks write what they can, and a new run goes on from there.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import random
 import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import deployment as deployed
 from holdfast.engine.alerts import Alerts
+from holdfast.engine.beside import Beside, BesideGuards
 from holdfast.engine.board import Board, Hold, UnitInputState, UnitState
-from holdfast.engine.config import Change, Config
+from holdfast.engine.config import Change, Config, now, user
 from holdfast.engine.control import ControlServer, not_begun
 from holdfast.engine.crew import Crew
 from holdfast.engine.edges import EdgeStatus, consistency
@@ -88,13 +87,17 @@ def start_graph(
     changes: Mapping[int, Mapping[str, Any]] | None = None,
     frames_at_once: int = FRAMES_AT_ONCE,
     profile: Profile | None = None,
+    beside: Sequence[Beside] = (),
 ) -> Run:
-    """Check, activate and begin; `changes` are parameter changes planned for frames to come."""
+    """Check, activate and begin; `changes` are parameter changes planned for frames to come.
+
+    `beside`: protections that are tried on the frames of this run, beside the declared one.
+    """
     findings = check_structure(graph)
     if any(not finding.warning for finding in findings):
         raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
     run = Run(graph, state_folder(graph, state), rate=rate, until=until_frame, on_progress=on_progress,
-              frames_at_once=frames_at_once, profile=profile or Profile())  # fmt: skip
+              frames_at_once=frames_at_once, profile=profile or Profile(), beside=beside)  # fmt: skip
     run.findings = findings
     try:
         run.activate(spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
@@ -117,8 +120,10 @@ class Run:
         on_progress: Callable[[Status], None] | None = None,
         frames_at_once: int = FRAMES_AT_ONCE,
         profile: Profile = Profile(),
+        beside: Sequence[Beside] = (),
     ) -> None:
         self._frames_at_once, self.profile, self._observers = frames_at_once, profile, Observers(profile)
+        self._beside = beside
         if graph.values == "hide":
             hide_values(graph.names)
         self.graph = graph
@@ -180,7 +185,7 @@ class Run:
         new["homes"] = homes.paths()
         self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
-        self._config.plan(planned, who=_user(), at=_now())
+        self._config.plan(planned, who=user(), at=now())
         self._board.closing_frames = closing_frames(self.graph, units)
         self._board.until = self._until
         self._board.on_forget(delete_frame)
@@ -233,6 +238,7 @@ class Run:
         if homes.names:
             self.folder.live_on(homes)
             self._guards = Guards(self.graph, units, self._board, fail=self._board.fail)
+            self._guards.followers = [BesideGuards(self.graph, units, self._board, each, self._board.fail) for each in self._beside]
             self._recovery = Recovery(self.folder, homes, units, self._guards, lambda unit: self._begin[unit])
             self._units.protect(homes, self._guards, self._recovery)
             self.notes += [f"host {host} had lost its folder: its units come back from their backups" for host in lost]
@@ -495,14 +501,14 @@ class Run:
         """Change parameters from the next frame no unit has begun; returns the (last) change."""
         for name, value in values.items():
             self._config.checked(name, value, key)
-        at = _now()
+        at = now()
         change = None
         with self._board.changed:
             # A frame that is taken again after a crash was made with the values of then.
             begun = [unit.permitted for unit in self._board.units.values()] + [unit.decided for unit in self._units]
             frame = max(begun, default=0) + 1
             for name, value in values.items():
-                change = self._config.set(name, value, frame=frame, key=key, note=note, who=who or _user(), at=at)
+                change = self._config.set(name, value, frame=frame, key=key, note=note, who=who or user(), at=at)
         return change
 
     def status(self) -> Status:
@@ -588,13 +594,3 @@ class Run:
                 return {"stopping": True}
             case other:
                 return {"error": f"no such request: {other!r}", "code": "", "exit": 2}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _user() -> str:
-    with contextlib.suppress(OSError):
-        return getpass.getuser()
-    return ""

@@ -26,7 +26,7 @@ class StateFiles:
         """`spark_epoch`: of the Spark checkpoint, for a unit whose state Spark keeps."""
         self._folder, self._operators, self._spark_epoch = folder, operators, spark_epoch
         self._recent: deque[tuple[int, frozenset[str], dict[str, Any]]] = deque()
-        self._pins: dict[int, Pin] = {}
+        self._pins: dict[int | str, Pin] = {}
         self._lock = threading.Lock()  # a pin is set by whoever hears of a request
 
     def remember(self, record: dict[str, Any]) -> None:
@@ -58,22 +58,22 @@ class StateFiles:
 
     # ---- moments ----
 
-    def pin(self, serial: int, frame: int) -> None:
+    def pin(self, key: int | str, frame: int) -> None:
         """Keep the state after `frame` until it is unpinned."""
         with self._lock:
             record = next((record for n, _, record in self._recent if n == frame), None)
             invariant(record is not None, f"frame {frame} is to be pinned, its commit record is gone")
             if self._spark_epoch is None:
-                self._pins[serial] = pin_runs(self._folder, serial, record)
+                self._pins[key] = pin_runs(self._folder, key, record)
             else:
-                self._pins[serial] = pin_spark(self._folder, serial, record, self._spark_epoch)
+                self._pins[key] = pin_spark(self._folder, key, record, self._spark_epoch)
 
-    def pinned(self, serial: int) -> Pin:
-        return self._pins[serial]
+    def pinned(self, key: int | str) -> Pin:
+        return self._pins[key]
 
-    def unpin(self, serial: int) -> None:
+    def unpin(self, key: int | str) -> None:
         with self._lock:
-            pin = self._pins.pop(serial, None)
+            pin = self._pins.pop(key, None)
         if pin is not None:
             shutil.rmtree(pin.folder, ignore_errors=True)
 

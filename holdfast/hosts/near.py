@@ -53,9 +53,9 @@ class Pin:
     folder: Path  # of hard links; removed with the pin
 
 
-def pin_runs(unit: Path, serial: int, record: Mapping[str, Any]) -> Pin:
+def pin_runs(unit: Path, key: int | str, record: Mapping[str, Any]) -> Pin:
     """Keep the state runs a commit record names."""
-    pinned = _pin_folder(unit, serial)
+    pinned = _pin_folder(unit, key)
     files = {}
     for operator, shards in record["state"].items():
         for name in {run[0] for runs in shards.values() for run in runs}:
@@ -63,9 +63,9 @@ def pin_runs(unit: Path, serial: int, record: Mapping[str, Any]) -> Pin:
     return Pin(record["n"], dict(record), files, pinned)
 
 
-def pin_spark(unit: Path, serial: int, record: Mapping[str, Any], epoch: int) -> Pin:
+def pin_spark(unit: Path, key: int | str, record: Mapping[str, Any], epoch: int) -> Pin:
     """Keep the part of Spark's checkpoint that belongs to the frame of a commit record."""
-    pinned = _pin_folder(unit, serial)
+    pinned = _pin_folder(unit, key)
     checkpoint = unit / _SPARK / str(epoch)
     batch = max((batch for batch, frame in frames_of_batches(checkpoint).items() if frame <= record["n"]), default=None)
     if batch is None:
@@ -164,8 +164,8 @@ def write_instance(unit: Path, epoch: int) -> None:
     os.replace(whole, unit / "instance")
 
 
-def _pin_folder(unit: Path, serial: int) -> Path:
-    folder = unit / "pins" / str(serial)
+def _pin_folder(unit: Path, key: int | str) -> Path:
+    folder = unit / "pins" / str(key)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

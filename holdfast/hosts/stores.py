@@ -109,11 +109,11 @@ def who_know(stores: Sequence[OpenStore], unit: str) -> int:
 class OpenStore:
     """One backup store: a folder, or any fsspec URL. Nothing is touched before the first request."""
 
-    def __init__(self, name: str, url: str, *, life: int = 0) -> None:
+    def __init__(self, name: str, url: str, *, life: int = 0, place: Place | None = None) -> None:
         self.name = name
         self.url = url
         self.life = life
-        self._place: Place = place_at(url)
+        self._place: Place = place_at(url) if place is None else place
         self._id: str | None = None
         self._lost = False
         self._opening = threading.RLock()

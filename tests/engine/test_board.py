@@ -136,3 +136,32 @@ def test_the_end_reaches_a_unit_behind_a_late_stage_a_frame_later():
     assert board.next_permit(unit).boundary_us == 2_000_000
     unit.permitted = unit.processed = 2
     assert board.next_permit(unit).boundary_us == END_US
+
+
+def test_who_keeps_frames_beside_the_consumers_holds_nobody_back():
+    """A protection that is only tried must not make the run wait, nor find its frames gone."""
+    board = a_board("ecg")
+    a_unit(board, "alarms", "ecg")
+    gone = []
+    board.on_forget(lambda stream, frame: gone.append(frame.n))
+    board.hold("ecg", "beside rare", 0)
+    for n in (1, 2, 3):
+        board.seal("ecg", sealed(n, size=400))
+    board.acknowledge("ecg", "alarms", 3)
+
+    queue = board.streams["ecg"]
+    assert gone == [] and sorted(queue.frames) == [1, 2, 3]
+    assert queue.unacked_bytes() == queue.waiting_bytes() == 0
+
+    board.hold("ecg", "beside rare", 2)
+    assert gone == [1, 2]
+
+
+def test_all_who_asked_hear_of_an_acknowledgement():
+    board, heard = a_board("ecg"), []
+    a_unit(board, "alarms", "ecg")
+    for name in "ab":
+        board.on_acknowledged(lambda *told, name=name: heard.append((name, *told)))
+    board.acknowledge("ecg", "alarms", 3)
+
+    assert heard == [("a", "ecg", "alarms", 3), ("b", "ecg", "alarms", 3)]
