@@ -1,4 +1,4 @@
-"""Build holdfast/engine/jars/holdfast-local-files.jar from jvm/holdfast/*.java.
+"""Build holdfast/engine/jars/holdfast.jar from jvm/holdfast/*.java.
 
 The jar is committed, so that users need no compiler. It is reproducible: fixed
 times, fixed order, no manifest beyond the version line. tests/engine/test_jar.py
@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["JAR", "build", "compile_classes", "find_javac"]
 
 HERE = Path(__file__).resolve().parent
-JAR = HERE.parent / "holdfast" / "engine" / "jars" / "holdfast-local-files.jar"
+JAR = HERE.parent / "holdfast" / "engine" / "jars" / "holdfast.jar"
 # Spark 4 needs Java 17; newer compilers must not use newer class files.
 RELEASE = "17"
 # The earliest time a zip entry can hold: the same bytes on every machine.
@@ -32,7 +32,7 @@ def find_javac() -> str | None:
 
 
 def compile_classes(javac: str, folder: Path) -> dict[str, bytes]:
-    """Compile against the Hadoop classes of the installed pyspark."""
+    """Compile against the classes of the installed pyspark."""
     import pyspark
 
     jars = Path(pyspark.__file__).parent / "jars"
@@ -50,7 +50,7 @@ def build(out: Path, classes: dict[str, bytes]) -> None:
         for name, content in entries.items():
             entry = zipfile.ZipInfo(name, EPOCH)
             entry.external_attr = 0o644 << 16
-            # Stored, not deflated: zlib versions differ in their bytes, and it is 4 KB.
+            # Stored, not deflated: zlib versions differ in their bytes, and it is 16 KB.
             jar.writestr(entry, content, zipfile.ZIP_STORED)
 
 

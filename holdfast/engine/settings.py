@@ -19,7 +19,7 @@ from pathlib import Path
 
 __all__ = ["JAR", "MASTER", "SETTINGS", "Places", "Setting", "java_options", "remarks", "session_conf"]
 
-JAR = Path(__file__).resolve().parent / "jars" / "holdfast-local-files.jar"
+JAR = Path(__file__).resolve().parent / "jars" / "holdfast.jar"
 LOG4J = Path(__file__).resolve().parent / "log4j2.properties"
 
 # Two slots, and three attempts for a task: with local[2] a Python worker that dies

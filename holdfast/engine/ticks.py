@@ -5,7 +5,9 @@ file, by rename); this source hands out the numbers above the last offset. The
 offset names every input frame used (stream, n, kind, epoch, checksum), so
 Spark's offset log holds the decision and a replay takes the same frames.
 
-Runs in the Python process Spark keeps per query on the driver's side.
+Our own session has this source as a class of its JVM (jvm/holdfast/FrameTicks.java), so a
+query starts without an interpreter of its own. Here is the same in Python, for sessions that
+were made without our jar; offsets are alike, and one goes on where the other stopped.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from py4j.java_gateway import JavaClass
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-__all__ = ["FrameTicks", "publish_permits"]
+__all__ = ["FrameTicks", "publish_permits", "ticks"]
 
 # Spark asks again after every empty answer; 50 ms keeps that to twenty calls a second.
 _WAIT_S = 0.05
@@ -31,6 +35,15 @@ def publish_permits(path: Path, permits: list[dict]) -> None:
     whole = path.with_suffix(".tmp")
     whole.write_text(json.dumps(permits, separators=(",", ":")))
     os.replace(whole, path)
+
+
+def ticks(spark: SparkSession, permits: Path, after: int) -> DataFrame:
+    """The numbers of the frames after this one, as they are permitted."""
+    name = "holdfast.FrameTicks"
+    if not isinstance(spark._jvm.holdfast.FrameTicks, JavaClass):
+        spark.dataSource.register(FrameTicks)
+        name = FrameTicks.name()
+    return spark.readStream.format(name).option("permits", str(permits)).option("after", str(after)).load()
 
 
 class FrameTicks(DataSource):

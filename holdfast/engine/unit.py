@@ -37,7 +37,7 @@ from holdfast.engine.plan import FramePlan, StreamPlan, port_key
 from holdfast.engine.poison import Ports, alike, guilty, rows_at, search
 from holdfast.engine.sealing import Sealer
 from holdfast.engine.statefiles import RECORDS_KEPT, StateFiles
-from holdfast.engine.ticks import publish_permits
+from holdfast.engine.ticks import publish_permits, ticks
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
 from holdfast.errors import HoldfastError, OperatorError
@@ -175,11 +175,8 @@ class UnitQuery:
         return max(self.begun, self.committed - FRAMES_BEHIND_MAX) + 1
 
     def start(self, spark: SparkSession) -> None:
-        from holdfast.engine.ticks import FrameTicks
-
         self._spark = spark
         self._clear_strays()
-        spark.dataSource.register(FrameTicks)
         checkpoint_root = self.folder / "spark"
         spark_checkpoint_dir = checkpoint_root / str(self._epoch)
         if self.uses_spark_state:
@@ -187,20 +184,15 @@ class UnitQuery:
         else:
             drop_older(checkpoint_root, self._epoch)
         publish_permits(self._permit_file, [])
-        ticks = (
-            spark.readStream.format("holdfast-frames")
-            .option("permits", str(self._permit_file))
-            .option("after", str(self._at))
-            .load()
-        )
+        permitted = ticks(spark, self._permit_file, self._at)
         self._spark_checkpoint_dir = spark_checkpoint_dir
         if self.uses_spark_state:
             self._stream_plan = StreamPlan(spark, self._graph, self.unit, self.schemas)
             self._values = self._values_at(self._at + 1)
-            df = self._stream_plan.build(ticks, self._config.at(self._at + 1))
+            df = self._stream_plan.build(permitted, self._config.at(self._at + 1))
             writer = df.writeStream.outputMode(self._stream_plan.mode)
         else:
-            writer = ticks.writeStream
+            writer = permitted.writeStream
             self._frame_plan = FramePlan(
                 spark,
                 self._graph,
