@@ -61,7 +61,8 @@ class Placing:
         if any(output.edge not in self._answers for output in self._wiring.outputs):
             return None
         places = [self._restored]
-        places += [self._gone[e.edge] + e.delay for e in self._wiring.inputs if e.edge in self._gone]
+        # Of a producer that still has its first frame nothing is gone: a feedback edge is empty then, not lost.
+        places += [self._gone[e.edge] + e.delay for e in self._wiring.inputs if self._gone.get(e.edge, 0) > 0]
         places += [answer[0] for answer in self._answers.values() if answer is not None]
         frame = max(places)
         received = {e: frame if a is None else a[0] for e, a in self._answers.items()}

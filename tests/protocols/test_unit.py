@@ -207,6 +207,17 @@ def test_a_place_lies_behind_all_that_anybody_has_seen():
     assert place.received["split>right"] == 9
 
 
+@pytest.mark.parametrize(("first", "place"), [(1, 0), (2, 2), (5, 5)])
+def test_a_feedback_edge_that_is_empty_yet_has_lost_nothing(first, place):
+    """The first frame of every new process on a cycle would be LOST."""
+    placing = Placing(LOOP, restored=0)
+    placing.offered("log>sensor", 1)
+    placing.offered("avg>sensor", first)
+    placing.resumed("sensor>join", 0, 0)
+
+    assert placing.decide().frame == place
+
+
 def test_numbers_that_were_missed_are_sealed_as_lost():
     """A missing number would stop every consumer for ever."""
     restored = Restored(placed=False)
