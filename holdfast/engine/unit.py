@@ -41,7 +41,7 @@ from holdfast.engine.ticks import publish_permits, ticks
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
 from holdfast.errors import HoldfastError, OperatorError
-from holdfast.faults.points import AT_WORK, UnitKilled, armed, reach
+from holdfast.faults.points import UnitKilled, armed, marks_at_work, reach
 from holdfast.frames.files import list_frames
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
@@ -519,10 +519,10 @@ class UnitQuery:
             ],
         }
 
-    def _strike(self, n: int) -> dict[str, str]:
+    def _strike(self, n: int) -> dict[str, list[str]]:
         """Tell the worker that seals this frame to die, if that was asked for."""
-        fault = armed(AT_WORK, n, self.unit.name)
-        return {} if fault is None else {"strike": fault["mark"]}
+        marks = marks_at_work(n, self.unit.name)
+        return {"strike": marks} if marks else {}
 
     @staticmethod
     def _ports(permit: Permit, without: dict[str, list[int]]) -> dict[str, dict]:

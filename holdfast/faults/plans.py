@@ -59,7 +59,7 @@ _LATE = (*CHECKPOINTING, *RECOVERING)
 _ANY = (*POINTS, *_LATE)
 
 DO = {
-    "kill python worker": _Kind("worker", (AT_WORK, *POINTS), AT_WORK),
+    "kill python worker": _Kind("worker", (AT_WORK, *_ANY), AT_WORK),
     "kill unit": _Kind("unit", _ANY),
     "kill jvm": _Kind("jvm", _ANY),
     "kill driver": _Kind("driver", _ANY),
@@ -128,9 +128,8 @@ class Victims:
         units = [unit for unit in cut(graph) if unit.outputs]
         of = {operator: unit.name for unit in units for operator in unit.operators}
         homes = homes_of(graph, Path())
-        stores = {
-            unit.name: tuple(homes.stores_of(unit.name)) if homes.names and unit.protect.durability != "none" else () for unit in units
-        }
+        kept = [unit.name for unit in units if homes.names and unit.protect.durability != "none"]
+        stores = {unit: tuple(homes.stores_of(unit)) for unit in kept}
         return cls(
             tuple(unit.name for unit in units), tuple(source.name for source in graph.sources), of,
             homes.names, homes.host_of, stores, homes.needed,
@@ -273,7 +272,8 @@ def _during_recovery(
     """One makes a unit be restarted; the others strike while it is."""
     do = chance.choice([each for each in _RESTARTS if each in kinds])
     whom = chance.choice(victims.units)
-    cause = Fault(do, whom, chance.randint(first, max(first, last)), chance.choice(POINTS), at=victims.host_of[whom] if do == "lose host" else "")
+    at = victims.host_of[whom] if do == "lose host" else ""
+    cause = Fault(do, whom, chance.randint(first, max(first, last)), chance.choice(POINTS), at=at)
     made = dict.fromkeys(_moved(fault, victims, whom, first, chance.choice(RECOVERING), chance) for fault in plan[:2])
     late = [fault for fault in made if fault is not None]
     return [cause, *late] if late else []

@@ -17,18 +17,19 @@ with a mark strikes once, however often the run is started again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 __all__ = [
-    "AT_WORK", "CHECKPOINTING", "POINTS", "RECOVERING", "UnitKilled", "armed", "descendants", "reach", "stall_s",
-    "store_trouble", "strike_here", "victims",
+    "AT_WORK", "CHECKPOINTING", "POINTS", "RECOVERING", "UnitKilled", "armed", "arming", "descendants", "marks_at_work",
+    "reach", "stall_s", "store_trouble", "strike_here", "victims",
 ]  # fmt: skip
 
 POINTS = (
@@ -61,6 +62,19 @@ def _faults() -> list[dict]:
     if _plan is None:
         _plan = json.loads(os.environ.get("HOLDFAST_FAULTS", "[]"))
     return _plan
+
+
+@contextlib.contextmanager
+def arming(plan: list[dict]) -> Iterator[None]:
+    """Break what runs in this process meanwhile; nothing of the plan is left afterwards."""
+    global _plan
+    before, _plan = _plan, plan
+    try:
+        yield
+    finally:
+        _plan = before
+        _doomed.clear()
+        _troubled.clear()
 
 
 def armed(point: str, frame: int, unit: str) -> dict | None:
@@ -149,13 +163,19 @@ def store_trouble(store: str) -> float:
     return each_s if time.monotonic() < until_s else 0.0
 
 
-def strike_here(mark: str) -> None:
-    """Kill this worker, once: Spark runs the task again in another."""
-    try:
-        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return
-    os.kill(os.getpid(), signal.SIGKILL)
+def marks_at_work(frame: int, unit: str) -> list[str]:
+    """Of the faults planned for the worker that seals this frame: as many workers die as there are."""
+    return [fault["mark"] for fault in _due(AT_WORK, frame, unit)] if _faults() else []
+
+
+def strike_here(marks: Iterable[str]) -> None:
+    """Kill this worker, once for each mark: Spark runs the task again in another."""
+    for mark in marks:
+        try:
+            os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stall_s(source: str, frame: int) -> float:

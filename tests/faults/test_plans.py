@@ -257,3 +257,15 @@ def test_a_driver_dies_by_a_signal_and_leaves_its_mark(do, tmp_path):
 
     assert (run.returncode, run.stdout) == (-signal.SIGKILL, "")
     assert (tmp_path / "mark").exists()
+
+
+def test_as_many_workers_die_as_faults_are_planned_for_the_frame(armed):
+    """Spark gives a task up after its third death: then the query dies too."""
+    marks = armed(*[Fault("kill python worker", "pulse", 3, points.AT_WORK)] * 2)
+    assert points.marks_at_work(2, "pulse") == points.marks_at_work(3, "alarms") == []
+    told = points.marks_at_work(3, "pulse")
+    assert told == [str(mark) for mark in marks]
+
+    code = f"from holdfast.faults.points import strike_here; strike_here({told!r}); print('alive')"
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for _ in range(3)]
+    assert [(run.returncode, run.stdout) for run in runs] == [(-signal.SIGKILL, "")] * 2 + [(0, "alive\n")]
