@@ -9,6 +9,7 @@ Pure: a graph and its units in, text out.
 from __future__ import annotations
 
 from holdfast.graph.durations import show_ms
+from holdfast.graph.hosting import spread
 from holdfast.graph.model import ARRIVAL, Edge, Graph
 from holdfast.graph.picture import as_svg
 from holdfast.graph.protections import none
@@ -39,8 +40,9 @@ def as_text(graph: Graph, units: tuple[Unit, ...]) -> str:
         late = "" if source.late == "admit" else f"   late: {source.late}"
         lines.append(f"  ○ {source.name:<{wide}}   {outside(source.reader)}{late}")
         lines.append(f"  │ {'':<{wide}}   {source.schema.ddl if source.schema else ''}")
+    host_of = spread([host.name for host in graph.homes], [(unit.name, unit.host) for unit in units if unit.outputs])
     for unit in units:
-        lines += ["  │", *_unit(graph, unit, wide)]
+        lines += ["  │", *_unit(graph, unit, host_of.get(unit.name, ""), wide)]
     lines.append("  │")
     for sink in graph.sinks:
         promises = ", ".join(map(str, sink.promises)) or "no promise"
@@ -62,8 +64,8 @@ def _names(graph: Graph) -> list[str]:
     return [each.name for each in (*graph.sources, *graph.operators, *graph.sinks)]
 
 
-def _unit(graph: Graph, unit: Unit, wide: int) -> list[str]:
-    head = f"  ┌─ unit {unit.name}" + (f", {unit.protect}" if unit.protect != none else "") + " "
+def _unit(graph: Graph, unit: Unit, host: str, wide: int) -> list[str]:
+    head = f"  ┌─ unit {unit.name}" + (f" on {host}" if host else "") + (f", {unit.protect}" if unit.protect != none else "") + " "
     members = [operator for name in unit.operators if (operator := graph.operator(name)) is not None]
     kinds = [f"{operator.kind:<9}" for operator in members]
     reads = ["◀ " + ", ".join(_reads(edge) for edge in operator.inputs) for operator in members]

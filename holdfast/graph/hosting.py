@@ -9,12 +9,12 @@ Pure: plain values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.graph.declared import checked_name, refuse
 
-__all__ = ["Backup", "Host", "backup", "checked_hosts"]
+__all__ = ["Backup", "Host", "backup", "checked_hosts", "spread"]
 
 DEFAULT_HOSTS = ("host1", "host2")
 
@@ -37,6 +37,11 @@ class Backup:
     def needed_of(self) -> int:
         """How many copies must be there: more than half, unless declared."""
         return self.needed if self.needed is not None else self.copies // 2 + 1
+
+
+def spread(hosts: Sequence[str], units: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    """Which host each unit lives on: the one it is placed on, else one after the other in the order of the units."""
+    return {unit: placed or hosts[at % len(hosts)] for at, (unit, placed) in enumerate(units)} if hosts else {}
 
 
 def backup(*urls: str, copies: int | None = None, needed: int | None = None) -> Backup:

@@ -23,7 +23,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.graph.hosting import Backup, Host
+from holdfast.graph.hosting import Backup, Host, spread
 
 __all__ = ["Homes"]
 
@@ -38,11 +38,7 @@ class Homes:
         self._root = root
         self._folders = {host.name: Path(host.folder) if host.folder else root / "hosts" / host.name for host in hosts}
         self._backup = backup or Backup()
-        names = list(self._folders)
-        self.host_of: dict[str, str] = {}
-        for at, (unit, placed, _) in enumerate(units):
-            if names:
-                self.host_of[unit] = placed or names[at % len(names)]
+        self.host_of = spread(list(self._folders), [(unit, placed) for unit, placed, _ in units])
         self._maker = {stream: unit for unit, _, streams in units for stream in streams}
         self._lives_file = root / "hosts.json"
         self.lives: dict[str, int] = {}

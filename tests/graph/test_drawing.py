@@ -33,6 +33,7 @@ def boxes(svg):
 def test_the_kiln_in_the_terminal():
     text, _ = drawn(load(KILN))
     assert "kiln   frames of 1 s by column ts   1 source, 2 operators, 1 sink, 1 unit" in text
+    assert "unit average on host1, ecoc extended every 10 frames ─" in text  # where to strike it
     assert "◀ probes, average as last ↺ 1 frame back   takes limit, gain" in text
     assert "avg(celsius), per zone, over 10 s every 1 s" in text
     assert "lossless, in order" in text
