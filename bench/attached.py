@@ -25,7 +25,7 @@ from holdfast.protocols.dialogue import ExtensionArrived, FrameProcessed, PinFra
 __all__ = ["Setting", "attached"]
 
 # Of a sealed frame with so many elements, about.
-FRAME_BYTES = {100: 1_750, 10_000: 110_000}
+FRAME_BYTES = {100: 3_500, 10_000: 202_000}
 
 @dataclass(frozen=True)
 class Setting:

@@ -24,7 +24,7 @@ Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from holdfast.protocols.dialogue import (
@@ -190,7 +190,7 @@ class Ecoc:
             self._wanted = [r for r in self._wanted if r.frame > event.frame]
             for request in ripe:
                 out += self._decide(request)
-        return out
+        return _united(out)
 
     def _take_own(self, extendable: bool = True) -> list[CheckpointInstruction]:
         if self._processed == 0:
@@ -300,3 +300,18 @@ class Ecoc:
     def _extend(self, event: ExtensionArrived) -> list[CheckpointInstruction]:
         invariant(False, f"{event.edge!r} answers a request that cannot be extended")
         return []
+
+
+def _united(instructions: list[CheckpointInstruction]) -> list[CheckpointInstruction]:
+    """Requests over one edge on behalf of one checkpoint become one: told apart, the second might go round a cycle alone."""
+    ids: dict[tuple[EdgeId, int], frozenset[CheckId]] = {}
+    for each in instructions:
+        if isinstance(each, SendRequest):
+            ids[each.edge, each.serial] = ids.get((each.edge, each.serial), frozenset()) | each.ids
+    out: list[CheckpointInstruction] = []
+    for each in instructions:
+        if not isinstance(each, SendRequest):
+            out.append(each)
+        elif (each.edge, each.serial) in ids:
+            out.append(replace(each, ids=ids.pop((each.edge, each.serial))))
+    return out

@@ -21,8 +21,10 @@ pending checkpoint carries the ids of all requests it answers and passes each id
 along the edges of its cycle, also an id that was merged into it later. So if units
 waited in a circle, each would have got each id from the one before, which cannot be
 true of all. The unit that meets an id it already has, through another asker, tells the
-sender to extend with the whole queue and not to wait. (The thesis keeps the id of the
-first request only; two merged rounds then wait for each other for ever.)
+sender to extend with the whole queue and not to wait. From then on nobody waits over that
+edge for that checkpoint, so ids that come the same way later are answered likewise and go
+no further: sent on, they would make a unit extend that is waited for anyway. (The thesis
+keeps the id of the first request only; two merged rounds then wait for each other for ever.)
 
 On a feedback edge with delay k even a perfect cut leaves k frames between the two
 checkpoints, so the producer asks for an ack of m - k and puts the rest in.
@@ -67,6 +69,7 @@ class Extended(Ecoc):
         self._cyclic_outputs = [e for e in wiring.outputs if e.on_cycle]
         self._sizes: dict[EdgeId, dict[Frame, int]] = {e.edge: {} for e in wiring.inputs}
         self._downstream: dict[EdgeId, Loads] = {}
+        self._whole: dict[EdgeId, Asker] = {}
         self._measured = 0
         self._measured_bytes = 0
         self._state_bytes = 0
@@ -116,7 +119,8 @@ class Extended(Ecoc):
         if self._stored >= request.frame:
             return [self._ack(edge)]
         asker = (edge, request.epoch, request.serial)
-        if edge in self._cyclic and self._came_round(request, asker):
+        if edge in self._cyclic and (self._whole.get(edge) == asker or self._came_round(request, asker)):
+            self._whole[edge] = asker
             return [SendExtension(edge, request.epoch, request.serial, 0, whole=True)]
         if self._storing is not None and self._storing.frame >= request.frame:
             return []

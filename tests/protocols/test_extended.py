@@ -80,6 +80,30 @@ def test_a_request_that_came_round_is_answered_with_the_whole_queue():
     assert said == [SendExtension("avg>sensor", 1, 3, 0, whole=True)]
 
 
+def test_who_was_told_not_to_wait_is_told_so_again_and_its_ids_go_no_further():
+    """Sent on, an id of another round would make this unit ship its whole queue too, though nobody waits in a circle."""
+    sensor = extended(LOOP, every=5)
+    run_to(sensor, 5)
+    name = next(iter(sensor._pending[0].ids))
+    sensor.handle(RequestArrived("avg>sensor", 1, 3, 5, frozenset({name})))
+
+    told = [SendExtension("avg>sensor", 1, 3, 0, whole=True)]
+    assert sensor.handle(RequestArrived("avg>sensor", 1, 3, 5, ids("other"))) == told
+    assert sensor.handle(RequestArrived("avg>sensor", 1, 3, 5, frozenset({name}))) == told
+    said = sensor.handle(RequestArrived("avg>sensor", 1, 4, 5, ids("another")))
+    assert said == [SendRequest("sensor>join", 1, 5, ids("another"), extendable=True)]
+
+
+def test_requests_that_were_waited_for_go_on_as_one():
+    """One after the other, the second would find that the first has been answered, and go round the cycle alone."""
+    avg = extended(FEEDS_BACK)
+    run_to(avg, 5)
+    for serial, name in ((1, "a"), (2, "b")):
+        assert avg.handle(RequestArrived("join>avg", 1, serial, 6, ids(name))) == []
+
+    assert avg.handle(processed(6)) == [PinFrame(1, 6), SendRequest("avg>sensor", 1, 6, ids("a") | ids("b"), extendable=True)]
+
+
 def test_a_broken_cycle_stores_everything_unacknowledged_at_once():
     """With less, a consumer that dies too restarts before the first frame in it."""
     avg = extended(FEEDS_BACK)
