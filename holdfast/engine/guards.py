@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 
 from holdfast.engine.board import Board
+from holdfast.engine.statefiles import FRAMES_BACK
 from holdfast.errors import Broken, HoldfastError, StateRefused
 from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
@@ -70,6 +71,7 @@ from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import Manifest, Stage, Stamp
 from holdfast.protocols.none import ACK_LAG, NoProtection
+from holdfast.protocols.synchronised import Synchronised
 from holdfast.protocols.uncoordinated import Uncoordinated
 from holdfast.protocols.wiring import EdgeId, InputEdge, OutputEdge, Wiring
 
@@ -155,6 +157,8 @@ def machine_of(
         count = protection.every.count
         every = max(1, math.ceil(count / frame_ms)) if protection.every.unit == "ms" else count
     if protection.durability == "ecoc":
+        if protection.two_phase:
+            return Synchronised(wiring, every, epoch, restored, phase % every, triggers, back=FRAMES_BACK)
         return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
     kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
     return kind(wiring, every, epoch, restored)

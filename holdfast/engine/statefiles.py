@@ -15,15 +15,19 @@ from typing import Any
 from holdfast.errors import invariant
 from holdfast.hosts.near import Pin, pin_runs, pin_spark
 
-__all__ = ["RECORDS_KEPT", "StateFiles"]
+__all__ = ["FRAMES_BACK", "RECORDS_KEPT", "StateFiles"]
 
 # State runs referenced by the newest commit records stay, so that a lost last entry can be redone.
 RECORDS_KEPT = 3
+# A backup in two phases is of the frame asked for: so far may that lie behind the last one.
+FRAMES_BACK = 8
 
 
 class StateFiles:
-    def __init__(self, folder: Path, operators: list[str], *, spark_epoch: int | None) -> None:
+    def __init__(self, folder: Path, operators: list[str], *, spark_epoch: int | None, two_phase: bool = False) -> None:
         """`spark_epoch`: of the Spark checkpoint, for a unit whose state Spark keeps."""
+        # One more than can be asked for: a frame is committed a moment before its protection hears of it.
+        self._kept = RECORDS_KEPT + FRAMES_BACK if two_phase else RECORDS_KEPT
         self._folder, self._operators, self._spark_epoch = folder, operators, spark_epoch
         self._recent: deque[tuple[int, frozenset[str], dict[str, Any]]] = deque()
         self._pins: dict[int | str, Pin] = {}
@@ -33,7 +37,7 @@ class StateFiles:
         """Keep the runs of the newest records; remove files no kept record names."""
         with self._lock:
             self._recent.append((record["n"], _files(record["state"]), record))
-            while len(self._recent) > RECORDS_KEPT:
+            while len(self._recent) > self._kept:
                 _, old, _ = self._recent.popleft()
                 for file in old - self._named():
                     for name in self._operators:

@@ -113,7 +113,8 @@ class UnitQuery:
             name: NotesFolder(notes_dir(folder, name, epoch), graph.partitions) for name in self._stateful
         }
         self._state: dict[str, dict] = {name: {} for name in self._stateful}
-        self.files = StateFiles(folder, self._stateful, spark_epoch=epoch if self.uses_spark_state else None)
+        spark_epoch = epoch if self.uses_spark_state else None
+        self.files = StateFiles(folder, self._stateful, spark_epoch=spark_epoch, two_phase=unit.protect.two_phase)
         self._unreported: deque[Done] = deque()
         self._reporting = threading.Lock()
         self.query: StreamingQuery | None = None

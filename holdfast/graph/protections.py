@@ -56,11 +56,12 @@ class Protection:
     durability: str  # "none" | "checkpoint" | "uncoordinated" | "ecoc"
     every: Interval | None = None
     extended: bool = False
+    two_phase: bool = False
 
     def __str__(self) -> str:
         if self.every is None:
             return self.durability
-        kind = self.durability + (" extended" if self.extended else "")
+        kind = self.durability + (" extended" if self.extended else " in two phases" if self.two_phase else "")
         return f"{kind} every {self.every}"
 
 
@@ -87,9 +88,22 @@ def uncoordinated(every: object) -> Protection:
     return Protection("uncoordinated", Interval.of(every))
 
 
-def ecoc(every: object, *, extended: bool = False) -> Protection:
-    """Efficient coordinated checkpoints: lossless, state only; `extended` for cycles."""
-    return Protection("ecoc", Interval.of(every), bool(extended))
+def ecoc(every: object, *, extended: bool = False, two_phase: bool = False) -> Protection:
+    """Efficient coordinated checkpoints: lossless, state only; `extended` for cycles.
+
+    `two_phase`: the state travels at once and counts when all below have stored the same frame,
+    so a recovery repeats the least.
+    """
+    if extended and two_phase:
+        raise UsageError(
+            "HF-C044",
+            "ExtendedInTwoPhases",
+            "ecoc is either extended or in two phases, not both.",
+            why="what an extended checkpoint holds is known only when all have answered; it cannot travel before",
+            effect="nothing was declared",
+            do="write extended=True on cycles and two_phase=True elsewhere: both can be mixed in one process",
+        )
+    return Protection("ecoc", Interval.of(every), bool(extended), bool(two_phase))
 
 
 def _positive(n: object, unit: str) -> Interval:

@@ -53,8 +53,11 @@ class Synchronised(Ecoc):
         restored: Restored,
         phase: int = 0,
         triggers: bool | None = None,
+        back: int | None = None,
     ) -> None:
+        """`back`: how many frames before the last one can still be pinned; None for all since the start."""
         super().__init__(wiring, every, epoch, restored, phase, triggers)
+        self._back = back
         # States before this one died with the instance that made them.
         self._oldest = restored.frame
         self._prepared_serial: int | None = None
@@ -76,8 +79,9 @@ class Synchronised(Ecoc):
         if self.asking or self._processed < request.frame:
             self._wanted.append(request)
             return []
-        # The frame asked for, though it may lie a little back.
-        return self._take(max(request.frame, self._oldest), self._inherit(request))
+        # The frame asked for, though it may lie a little back; the oldest there is if that is gone.
+        oldest = self._oldest if self._back is None else max(self._oldest, self._processed - self._back)
+        return self._take(max(request.frame, oldest), self._inherit(request))
 
     def _serve_waiting(self) -> list[CheckpointInstruction]:
         waiting, self._wanted = sorted(self._wanted, key=lambda r: r.frame), []

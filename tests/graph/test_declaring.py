@@ -160,6 +160,7 @@ def test_edges_protections_and_delays_reach_the_graph():
         ("HF-C005", lambda p: p.source("my probes", Reader(), schema=PROBES)),
         ("HF-C006", lambda p: hf.loses(at_most=12)),
         ("HF-C007", lambda p: hf.ecoc(every=10)),
+        ("HF-C044", lambda p: hf.ecoc(every="1 second", extended=True, two_phase=True)),
         ("HF-C008", lambda p: hf.StreamProcess("x", frame="1 second", queue="much")),
         ("HF-C020", lambda p: hf.feedback("average", frames=0)),
         ("HF-C011", lambda p: p.aggregate("x", of="probes", emits={"m": "median(celsius)"})),

@@ -63,6 +63,13 @@ def test_a_restored_unit_cannot_go_back_behind_its_state():
     assert PinFrame(1, 8) in unit.handle(RequestArrived("a>join", 1, 1, 5, ids("a")))
 
 
+def test_a_frame_too_far_back_to_be_pinned_is_answered_with_the_oldest_there_is():
+    """The engine keeps the state of a few frames; a later backup is as safe."""
+    unit = Synchronised(MIDDLE, 4, 1, Restored(), back=3)
+    run_to(unit, 9)
+    assert PinFrame(1, 6) in unit.handle(RequestArrived("a>join", 1, 1, 5, ids("a")))
+
+
 def test_requests_wait_while_a_backup_is_under_way():
     """The store keeps one prepared backup of a unit."""
     unit = synchronised(MIDDLE)
