@@ -139,7 +139,7 @@ class StatusLog:
                 log.info("runs again at frame %s", f"{unit['processed'] + 1:,}")
             else:
                 level = logging.ERROR if now in ("GIVEN_UP", "DEAD") else logging.WARNING if unit["why"] else logging.INFO
-                why = unit["why"] or "a parameter changed"
+                why = unit["why"] or "a parameter changed, or what it reads is made again"
                 log.log(level, "%s at frame %s: %s", now, f"{unit['processed'] + 1:,}", why)
 
     def _promises(self, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:

@@ -105,7 +105,7 @@ class Supervisor:
             self._tell(unit)
 
     def renew(self, unit: str) -> None:
-        """Nothing is wrong: it goes on with a new query, since a parameter changed."""
+        """Nothing is wrong: it goes on with a new query, since a parameter changed or what it reads is made again."""
         with self._board.changed:
             care = self.care(unit)
             care.condition, care.due_s, care.error = "RESTARTING", self._now(), None
