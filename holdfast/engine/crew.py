@@ -36,7 +36,8 @@ __all__ = ["NEAR_DAMAGED", "Crew"]
 
 # What the host has of a unit is damaged or gone: it is not tried again, a backup is.
 NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004"})
-PUT_BACK = frozenset({"HF-U034", "HF-U035"})
+LOST = "HF-U034"
+PUT_BACK = frozenset({LOST, "HF-U035"})
 # Deleting a host's folder takes a moment, and its mark need not be the first to go.
 _DOUBT_S = 2.0
 
@@ -114,8 +115,8 @@ class Crew:
                     self._lost(host)
         for unit in self:
             name = unit.unit.name
-            if unit.query is None or self._supervisor.is_dead(name):
-                continue
+            if unit.query is None or self._supervisor.is_dead(name) or self._units[name] is not unit:
+                continue  # one that has just been replaced is dead, and no news
             unit.report()
             if not unit.is_alive():
                 error = explain(self._graph, name, unit.query, unit.error, unit.committed)
@@ -169,8 +170,11 @@ class Crew:
         self._guards.store_lost(host)
         for unit in victims:
             name = unit.unit.name
-            if self._supervisor.care(name).condition == "GIVEN_UP" or name in self._restarting:
+            care = self._supervisor.care(name)
+            if care.condition == "GIVEN_UP" or name in self._restarting:
                 continue  # a restart that is under way sees it itself
+            if care.due_s is not None and care.error is not None and care.error.code == LOST:
+                continue  # one that was under way has seen it: a loss is one death
             self._died(name, unit.committed + 1, host_lost(self._graph, name, host, self._guards.stored(name)))
         for name in readers - hit:
             if not self._supervisor.is_dead(name):

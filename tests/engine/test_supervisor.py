@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.crew import Crew
 from holdfast.engine.status import why_degraded
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
@@ -178,3 +181,33 @@ def test_the_worst_moment_is_told(supervisor, clock):
     assert supervisor.degraded_since_s == 100.0
     assert supervisor.last_met.unit == "pulse"
     assert supervisor.last_met.frame == 4
+
+
+class Attempt:
+    """Of a unit: a query that runs, or has ended."""
+
+    committed, error, query, wants_other_values = 4, None, object(), False
+
+    def __init__(self, name: str, alive: bool, meanwhile=lambda: None):
+        self.unit = SimpleNamespace(name=name)
+        self._alive, self.report = alive, meanwhile
+
+    def is_alive(self) -> bool:
+        return self._alive
+
+
+def test_an_attempt_that_was_replaced_while_others_were_looked_at_is_no_death(board, supervisor):
+    """The look has begun with the old attempt in hand; its query has ended, and the next one runs already."""
+    crew = Crew(None, None, board, supervisor)
+    supervisor.died("alarms", 5, killed())
+
+    def replaced():
+        crew.add(Attempt("alarms", alive=True), None)
+        supervisor.restarted("alarms")
+
+    crew.add(Attempt("pulse", alive=True, meanwhile=replaced), None)
+    crew.add(Attempt("alarms", alive=False), None)
+    crew.look()
+
+    assert supervisor.care("alarms").condition == "RUNNING"
+    assert (supervisor.care("alarms").restarts, supervisor.care("alarms").attempt) == (1, 1)
