@@ -45,7 +45,7 @@ from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.types import infer, with_schemas
 from holdfast.engine.unit import UnitQuery
 from holdfast.engine.watch import DelayWatch, DiskWatch
-from holdfast.errors import Finding, HoldfastError, ProcessRefused
+from holdfast.errors import Finding, HoldfastError, ProcessRefused, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph
 from holdfast.graph.rules import check_structure
@@ -235,6 +235,7 @@ class Run:
         )
         lost = homes.open()
         homes.bring(old)
+        invariant(bool(homes.names) or not self._beside, "protections beside none need hosts")
         if homes.names:
             self.folder.live_on(homes)
             self._guards = Guards(self.graph, units, self._board, fail=self._board.fail)
