@@ -64,17 +64,22 @@ def study(spark, given: argparse.Namespace, work: Path) -> dict:
     kept = Kept(given.keep)
     longest = max(frames_of(ci) for ci in given.cis)
     last = longest * (1 + given.rounds)
-    for rate in given.rates:
+    for at, rate in enumerate(given.rates):
         for name in given.processes:
             measure = partial(written, spark, name, rate, work, given.cis, longest, last)
             show(name, rate, kept.part("bytes", rate, name, measure))
-    for name in given.processes if given.times else ():
-        kept.part("pending", 200, name, partial(pending, spark, name, work, min(given.cis), given.rounds))
+        if at == 0 and given.times:
+            times(spark, kept, work, given)
+    found = kept.found(given.rates, given.processes)
+    return {"frame_ms": FRAME_MS, "rounds_least": given.rounds, **found, "shapes": shapes(found), "goals": goals(found)}
+
+
+def times(spark, kept: Kept, work: Path, given: argparse.Namespace) -> None:
+    for name in given.processes:
         for ci in given.loss_cis:
             for kind in kinds_of(name):
                 kept.part(f"losses {kind}-{ci}", 200, name, partial(lost, spark, name, work, kind, ci))
-    found = kept.found(given.rates, given.processes)
-    return {"frame_ms": FRAME_MS, "rounds_least": given.rounds, **found, "shapes": shapes(found), "goals": goals(found)}
+        kept.part("pending", 200, name, partial(pending, spark, name, work, min(given.cis), given.rounds))
 
 
 class Kept:

@@ -111,6 +111,7 @@ class Ecoc:
         ]
         self._storing: Pending | None = None
         self._wanted: list[RequestArrived] = []
+        self._asked_at: Frame = restored.frame - every  # the last checkpoint here that was a part of another's round
 
     def _refuse(self, wiring: Wiring) -> None:
         if wiring.on_cycle:
@@ -183,7 +184,7 @@ class Ecoc:
     def _processed_frame(self, event: FrameProcessed) -> list[CheckpointInstruction]:
         self._processed = event.frame
         out: list[CheckpointInstruction] = []
-        if self._triggers and (event.due or event.frame % self._every == self._phase):
+        if self._triggers and (event.due or self._is_time(event.frame)):
             out += self._take_own()
         if self._wanted:
             ripe = [r for r in self._wanted if r.frame <= event.frame]
@@ -191,6 +192,13 @@ class Ecoc:
             for request in ripe:
                 out += self._decide(request)
         return _united(out)
+
+    def _is_time(self, frame: Frame) -> bool:
+        """Where the interval says so, unless somebody else's round has come through here within it.
+
+        Units on one cycle ask each other: each would go round it once an interval, and all the others with it.
+        """
+        return frame % self._every == self._phase and frame - self._asked_at >= self._every
 
     def _take_own(self, extendable: bool = True) -> list[CheckpointInstruction]:
         if self._processed == 0:
@@ -219,6 +227,8 @@ class Ecoc:
         self, frame: Frame, ids: dict[CheckId, Asker | None], extendable: bool = True
     ) -> list[CheckpointInstruction]:
         self._serial += 1
+        if any(asker is not None for asker in ids.values()):
+            self._asked_at = frame
         pending = Pending(self._serial, frame, ids, extendable and self._can_extend)
         self._pending.append(pending)
         out: list[CheckpointInstruction] = [PinFrame(self._serial, frame)]

@@ -94,6 +94,16 @@ def test_who_was_told_not_to_wait_is_told_so_again_and_its_ids_go_no_further():
     assert said == [SendRequest("sensor>join", 1, 5, ids("another"), extendable=True)]
 
 
+def test_a_unit_that_was_asked_within_its_interval_begins_no_round_of_its_own():
+    """Two sensors on one cycle would send every unit of it round twice an interval."""
+    sensor = Extended(LOOP, 5, 1, Restored(), phase=2)
+    run_to(sensor, 5)
+    sensor.handle(RequestArrived("avg>sensor", 1, 1, 5, ids("other"), extendable=False))
+    begun = {n for n in range(6, 14) if any(isinstance(each, PinFrame) for each in sensor.handle(processed(n)))}
+
+    assert begun == {12}, "asked at 5: not at 7, but an interval later if nobody asks again"
+
+
 def test_requests_that_were_waited_for_go_on_as_one():
     """One after the other, the second would find that the first has been answered, and go round the cycle alone."""
     avg = extended(FEEDS_BACK)
