@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import holdfast as hf
 from tests.spark import hosted
 
@@ -17,18 +15,10 @@ def test_two_phases_beside_plain_backups(spark, tmp_path):
     folder = hosted.fresh(tmp_path / "mixed")
     process = hosted.plant(folder, hf.ecoc(hf.frames(5), two_phase=True))
     process.protect(hf.uncoordinated(hf.frames(4)), "counted")
-    stored = defaultdict(set)
-
-    def watch(run) -> None:
-        for edge in run.consistency():
-            stored[edge.stream, edge.consumer].add(edge.stored)
-        for unit in run.status().units:
-            seen[unit.name].add(unit.stored)
-
-    seen = defaultdict(set)
+    edges = []
     faults = [("state committed", 17, "counted", "h1"), ("sealed, not renamed", 31, "rises", "h2")]
-    hosted.run(folder, spark, process, faults, watch=watch)
+    hosted.run(folder, spark, process, faults, watch=lambda run: edges.extend(run.consistency()))
     assert hosted.content(folder) == ideal
-    assert all(False not in said for said in stored.values()), stored
-    # Neighbours have the same frame: what warm began, rises and joined stored too.
-    assert len((seen["warm"] & seen["rises"] & seen["joined"]) - {0, None}) >= 1, seen
+    assert [edge for edge in edges if not edge.relaxed] == []
+    # A copy that went with its host was brought again, and newer ones came: no loss of two hosts would show.
+    assert [edge for edge in edges[-6:] if edge.stored is False] == []
