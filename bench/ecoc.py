@@ -106,7 +106,7 @@ class Kept:
                 made["by_rate"].setdefault(rate, {})[name] = part["found"]
             elif what == "pending" and name in names:
                 made["pending"][name] = part["found"]
-            elif name in names:
+            elif what.startswith("losses ") and name in names:
                 made["losses"].setdefault(name, {})[what.removeprefix("losses ")] = part["found"]
         return made | {"minutes": round(sum(part["seconds"] for part in self._parts.values()) / 60, 1)}
 
