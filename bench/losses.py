@@ -5,7 +5,8 @@ one run the host of the last operator goes, later those of the last two at once.
 from the loss:
 
     recovery_s   to the first frame past the loss, made by the last operator's next instance
-    catchup_s    from there until a frame is as late as frames were before the loss (the latest of the last ten)
+    catchup_s    from there until a frame is no later than frames were before the loss: than the latest of the last
+                 ten and half a frame, since no two are equally late
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _lose(spark, name: str, data: Path, work: Path, protection, frame_ms: int, c
     )  # fmt: skip
     last = thesis.LAST[name][0]
     with start_graph(process.graph(), state=work / "state", spark=spark, rate="1x", frames_at_once=1) as run:
-        watch = _Watch(run, last)
+        watch = _Watch(run, last, slack_s=frame_ms / 2000)
         found = {}
         for what, lost in (("single", thesis.LAST[name][:1]), ("multiple", thesis.LAST[name])):
             watch.until(lambda at=watch.processed: watch.processed >= at + calm)
@@ -63,8 +64,8 @@ def _lose(spark, name: str, data: Path, work: Path, protection, frame_ms: int, c
 class _Watch:
     """When each frame came from the sources, when the last unit had it, and when it was down."""
 
-    def __init__(self, run, unit: str) -> None:
-        self._run, self._unit = run, unit
+    def __init__(self, run, unit: str, slack_s: float) -> None:
+        self._run, self._unit, self._slack_s = run, unit, slack_s
         self._came: dict[int, float] = {}
         self._over = False
         self._down: list[float] = []
@@ -114,12 +115,13 @@ class _Watch:
             found = (when for n, when in self.made if when > down_at and n > at and when - self._came[n] <= late_max)
             return next(found, None)
 
-        self.until(lambda: after(max(before)) is not None)
+        usual = max(before) + self._slack_s
+        self.until(lambda: after(usual) is not None)
         since = [(n, when) for n, when in self.made if when > down_at]
         past = after(math.inf)
         return {
             "recovery_s": round(past - lost_at, 3),
-            "catchup_s": round(after(max(before)) - past, 3),
+            "catchup_s": round(after(usual) - past, 3),
             "noticed_s": round(down_at - lost_at, 3),
             "frames_made_again": max(0, at - min(n for n, _ in since)),
             "late_before_s": round(statistics.median(before), 3),
