@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import FrameDiffers, invariant
+from holdfast.errors import FrameDiffers, StateRefused, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
 
@@ -430,6 +430,8 @@ class Board:
     def _available(self, queue: StreamQueue, n: int) -> Sealed | None:
         if n <= queue.sealed:
             sealed = queue.frames.get(n)
+            if sealed is None and self._acknowledged:  # units have hosts, and a host may take their past with it
+                raise _gone(queue.name, n)
             invariant(sealed is not None, f"frame {n} of {queue.name!r} was trimmed and is needed again")
             return sealed
         if not queue.from_source or queue.ended is None:
@@ -450,4 +452,17 @@ def made_otherwise(stream: str, sealed: Sealed, known: str) -> FrameDiffers:
         why=f"its checksum was {known} and is now {sealed.checksum}: an operator gives other rows for the same input",
         effect="the run stops; what consumers and sinks have is what was sealed first",
         do="look for a clock, a random number or an unordered aggregate in the operator: holdfast check",
+    )
+
+
+def _gone(stream: str, n: int) -> StateRefused:
+    return StateRefused(
+        "HF-R016",
+        "FramesGone",
+        f"frame {n} of stream {stream!r} is needed again, and nobody keeps it any more.",
+        why="all its readers had stored what they made of it; since then one of them has lost its host and every copy "
+        "of its checkpoints, or hosts or backups that hold them are no longer declared",
+        effect="the run stops here; sink tables are as they were",
+        do="declare the former hosts and backups, or bring back what is missing, and run again; if it is gone for good, "
+        "only a new beginning is left: without the state folder and the sinks' tables",
     )

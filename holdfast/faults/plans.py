@@ -129,7 +129,7 @@ class Victims:
         of = {operator: unit.name for unit in units for operator in unit.operators}
         homes = homes_of(graph, Path())
         kept = [unit.name for unit in units if homes.names and unit.protect.durability != "none"]
-        stores = {unit: tuple(homes.stores_of(unit)) for unit in kept}
+        stores = {unit: homes.store_names(unit) for unit in kept}
         return cls(
             tuple(unit.name for unit in units), tuple(source.name for source in graph.sources), of,
             homes.names, homes.host_of, stores, homes.needed,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from holdfast.graph.declared import checked_name, refuse
 
-__all__ = ["Backup", "Host", "backup", "checked_hosts", "spread"]
+__all__ = ["DEFAULT_HOSTS", "Backup", "Host", "backup", "checked_hosts", "spread"]
 
 DEFAULT_HOSTS = ("host1", "host2")
 

@@ -19,7 +19,7 @@ from holdfast.errors import Finding, ProcessRefused
 from holdfast.graph import options as read
 from holdfast.graph.declared import as_names, caller, checked_name, one_of, refuse, size_bytes
 from holdfast.graph.durations import duration_ms
-from holdfast.graph.hosting import Backup, checked_hosts
+from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, checked_hosts
 from holdfast.graph.inputs import SourceTerms, reader_of
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
@@ -394,7 +394,7 @@ class StreamProcess:
 
     def place(self, host: str, *operators: str) -> None:
         """Let the named operators live on one of the declared hosts; the others are spread over all."""
-        names = [each.name for each in self._hosts]
+        names = [each.name for each in self._hosts] or list(DEFAULT_HOSTS)
         one_of(host, names, what="host")
         line = caller()[0]
         self._places.extend((name, host, line) for name in operators)

@@ -1,6 +1,6 @@
 """Logical hosts: a folder each, in which units, their sealed frames and backups of other hosts' units lie.
 
-    HOST/host.json      the mark: which host this is, and its how-manieth folder
+    HOST/host.json      the mark: which host this is, of whom, and its how-manieth folder
     HOST/units/NAME/    near checkpoint of a unit that lives here
     HOST/streams/NAME/  sealed frames of its outputs that somebody still needs
     HOST/staging/       what is being sealed
@@ -8,7 +8,9 @@
 
 A host whose mark is gone has lost everything: it gets a new, empty folder and a higher
 life, and its units come back from their backups. How often that happened is written
-down in the state folder (hosts.json), which is no host.
+down in the state folder (hosts.json), which is no host. A folder with the mark of another
+state folder is another's and is refused; so backups under a URL lie in a folder of their own
+there, named after the state folder and its identity.
 
 Units are spread over the hosts in their order unless placed; the copies of a unit go to
 the hosts after its own. Without hosts everything lies in the state folder, as it does
@@ -17,17 +19,25 @@ for a process without protections.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import time
+import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
+from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host, spread
 
 __all__ = ["Homes"]
 
 _MARK = "host.json"
+# Whoever deletes a folder is done after a moment; one that cannot be made for longer is broken.
+_PATIENCE_S = 5.0
+_AGAIN_S = 0.05
 
 
 class Homes:
@@ -52,18 +62,61 @@ class Homes:
         self.lives = json.loads(self._lives_file.read_text()) if self._lives_file.exists() else {}
         return [name for name in self._folders if self.reopen(name)]
 
+    @cached_property
+    def identity(self) -> str:
+        """Of this state folder; made once."""
+        path = self._root / "identity"
+        if not path.exists():
+            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            draft = self._root / f".identity.{os.getpid()}.tmp"
+            _write(draft, uuid.uuid4().hex[:12])
+            with contextlib.suppress(FileExistsError):  # another was first
+                os.link(draft, path)
+            draft.unlink()
+        return path.read_text()
+
     def reopen(self, host: str) -> bool:
         """See to one host: a new folder, and a new life, if its mark is not what it should be. Says whether it was lost."""
-        folder, life = self._folders[host], self.lives.get(host)
+        life = self.lives.get(host)
         if life is not None and self._mark(host) == life:
             return False
-        life_now = 0 if life is None else life + 1
+        self._refuse_others(host)
+        patience = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._make(host, life)
+            except OSError as error:  # it may be about to be deleted
+                if time.monotonic() >= patience:
+                    raise _unusable(host, self._folders[host], error) from None
+                time.sleep(_AGAIN_S)
+            else:
+                return life is not None
+
+    def _make(self, host: str, life: int | None) -> None:
+        folder, life_now = self._folders[host], 0 if life is None else life + 1
+        mark = json.dumps({"host": host, "life": life_now, "of": self.identity})
+        if life is not None:
+            _clear_away(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Known as lost before it is there again: a crash in between makes it one life more, never one less.
         self.lives[host] = life_now
         _write(self._lives_file, json.dumps(self.lives))
-        _write(folder / _MARK, json.dumps({"host": host, "life": life_now}))
-        return life is not None
+        _write(folder / _MARK, mark)
+
+    def _refuse_others(self, host: str) -> None:
+        said = self._said(host)
+        if said is None or (said.get("host"), said.get("of")) == (host, self.identity):
+            return
+        whose = f"host {said['host']!r} of this process" if said.get("of") == self.identity else "another state folder"
+        raise StateRefused(
+            "HF-R014",
+            "HostTaken",
+            f"the folder of host {host!r} belongs to {whose}.",
+            where=str(self._folders[host]),
+            why=f"its mark {_MARK} says so: folders were exchanged, two processes share one, or the state folder was made anew",
+            effect="nothing in it was touched",
+            do="give each host of each process a folder of its own, or put the folders back; to begin anew empty this one",
+        )
 
     def lost(self) -> list[str]:
         """Hosts whose folder went away while they were in use."""
@@ -75,10 +128,18 @@ class Homes:
         return mark if mark == self.lives.get(host) else None
 
     def _mark(self, host: str) -> int | None:
-        try:
-            return json.loads((self._folders[host] / _MARK).read_text())["life"]
-        except (OSError, ValueError, KeyError):
+        """The life of the folder that is there, if it is ours."""
+        said = self._said(host)
+        if said is None or (said.get("host"), said.get("of")) != (host, self.identity):
             return None
+        return said.get("life")
+
+    def _said(self, host: str) -> dict | None:
+        try:
+            said = json.loads((self._folders[host] / _MARK).read_text())
+        except (OSError, ValueError):
+            return None
+        return said if isinstance(said, dict) else None
 
     # ---- where things lie ----
 
@@ -127,14 +188,21 @@ class Homes:
 
     # ---- where copies lie ----
 
-    def stores_of(self, unit: str) -> Mapping[str, str]:
-        """Store -> place, for one unit: never on its own host."""
+    def store_names(self, unit: str) -> tuple[str, ...]:
+        """The stores of one unit: never on its own host."""
         if self._backup.urls:
-            return {f"copy{at}": url for at, url in enumerate(self._backup.urls, 1)}
+            return tuple(f"copy{at}" for at in range(1, len(self._backup.urls) + 1))
         names = list(self._folders)
         own = names.index(self.host_of[unit])
-        others = names[own + 1 :] + names[:own]
-        return {host: str(self._folders[host] / "backups") for host in others[: self._backup.copies]}
+        return tuple((names[own + 1 :] + names[:own])[: self._backup.copies])
+
+    def stores_of(self, unit: str) -> Mapping[str, str]:
+        """Store -> place, for one unit."""
+        if not self._backup.urls:
+            return {host: str(self._folders[host] / "backups") for host in self.store_names(unit)}
+        own = f"{self._root.name}-{self.identity}"
+        places = [f"{url.rstrip('/')}/{own}" for url in self._backup.urls]
+        return dict(zip(self.store_names(unit), places, strict=True))
 
     @property
     def needed(self) -> int:
@@ -153,3 +221,37 @@ def _write(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(whole, path)
+
+
+def _clear_away(folder: Path) -> None:
+    """What is left of a lost folder, out of the way at once: somebody may still be deleting it."""
+    if not os.path.lexists(folder):
+        return
+    aside = folder.with_name(f".{folder.name}.lost")
+    _delete(aside)
+    try:
+        os.rename(folder, aside)
+    except OSError:  # a disk is mounted there
+        for entry in folder.iterdir():
+            _delete(entry)
+    else:
+        _delete(aside)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _unusable(host: str, folder: Path, error: OSError) -> StateRefused:
+    return StateRefused(
+        "HF-R015",
+        "HostUnusable",
+        f"the folder of host {host!r} cannot be made.",
+        where=str(folder),
+        why=str(error),
+        effect="the run stops here; its units can be put back from their backups, sink tables are as they were",
+        do="make the place writable again, or let the host lie elsewhere (hosts=), and run again",
+    )

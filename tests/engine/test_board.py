@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.engine.board import Board, Hold, Permit, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.errors import Broken
+from holdfast.errors import Broken, StateRefused
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
 
@@ -102,6 +102,18 @@ def test_a_trimmed_frame_that_is_needed_again_is_a_defect_not_an_empty_frame():
 
     with pytest.raises(Broken, match="trimmed"):
         board.next_permit(unit)
+
+
+def test_a_frame_nobody_keeps_any_more_is_said_to_be_gone_where_hosts_can_be_lost():
+    """Not a defect: its reader had stored what it made of it, and lost that."""
+    board = a_board("rows")
+    board.on_acknowledged(lambda stream, consumer, n: None)
+    unit = a_unit(board, "big", "rows")
+    board.streams["rows"].sealed = 5
+
+    with pytest.raises(StateRefused) as caught:
+        board.next_permit(unit)
+    assert caught.value.code == "HF-R016"
 
 
 def test_a_shorter_source_is_empty_to_the_end_and_the_end_comes_after_the_longest():
