@@ -17,6 +17,7 @@ from holdfast.engine.run import start_graph
 from holdfast.hosts.stores import OpenStore
 
 FRAMES, STOPPED_AT = 14, 10
+IDENTITY = "0123456789ab"
 TRIED = {
     "uncoordinated": hf.uncoordinated(hf.frames(4)),
     "extended": hf.ecoc(hf.frames(3), extended=True),
@@ -76,7 +77,7 @@ def test_a_process_goes_on_from_a_protection_beside_the_declared_one(spark, tmp_
         pq.write_table(table, tmp_path / name / "came.parquet")
     beside = [
         Beside(
-            name, protection, OpenStore("copy1", str(tmp_path / "stores" / name)), phases={"counted": 1},
+            name, protection, OpenStore("copy1", str(tmp_path / "stores" / name / f"state-{IDENTITY}")), phases={"counted": 1},
             heard=lambda unit, event, words, name=name: heard[name].update(type(each).__name__ for each in words),
         )
         for name, protection in TRIED.items()
@@ -91,6 +92,8 @@ def test_a_process_goes_on_from_a_protection_beside_the_declared_one(spark, tmp_
     for name, protection in TRIED.items():
         again = tmp_path / name
         shutil.copy(first / "out.db", again / "out.db")
+        (again / "state").mkdir()
+        (again / "state" / "identity").write_text(IDENTITY)  # whose backup it is
         process = chain(again, protection, hosts=("h1", "h2"), backup=hf.backup(str(tmp_path / "stores" / name)))
         with process.start(state=again / "state", spark=spark) as run:
             run.wait()
