@@ -121,7 +121,8 @@ class _Cells:
         cis = self.cis(name)
         if len(cis) < 2:
             return None
-        return self.value(name, "uncoordinated", cis[0]) / cis[0] > self.value(name, "uncoordinated", cis[-1]) / cis[-1]
+        shortest, longest = (self.value(name, "uncoordinated", ci) / ci for ci in (cis[0], cis[-1]))
+        return longest < LESS * shortest
 
     def constant(self, name: str) -> bool | None:
         """Bytes a round do not depend on the interval."""
