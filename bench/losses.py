@@ -5,12 +5,13 @@ one run the host of the last operator goes, later those of the last two at once.
 from the loss:
 
     recovery_s   to the first frame past the loss, made by the last operator's next instance
-    catchup_s    from there until a frame is no later than frames were before the loss: than the latest of the last
+    catchup_s    (null: not within a minute) from there until a frame is no later than frames were before the loss: than the latest of the last
                  ten and half a frame, since no two are equally late
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import shutil
@@ -35,7 +36,7 @@ def losses(spark, name: str, data: Path, work: Path, kind: str, every: int, *, f
     interval = hf.frames(every)
     protection = hf.uncoordinated(interval) if kind == "uncoordinated" else hf.ecoc(interval, extended=kind == "extended")
     found = _lose(spark, name, data, work / "lost", protection, frame_ms, max(CALM_MIN, 2 * every))
-    said = ", ".join(f"{what} {each['recovery_s']:.2f} + {each['catchup_s']:.2f} s" for what, each in found.items())
+    said = ", ".join(f"{what} {each['recovery_s']} + {each['catchup_s']} s" for what, each in found.items())
     say(f"{name} {kind} every {every} frames: recovery + catch-up: {said}")
     return found
 
@@ -59,6 +60,10 @@ def _lose(spark, name: str, data: Path, work: Path, protection, frame_ms: int, c
         run.stop()
     shutil.rmtree(work, ignore_errors=True)
     return found
+
+
+class NotReached(Exception):
+    pass
 
 
 class _Watch:
@@ -95,7 +100,7 @@ class _Watch:
         with board.changed:
             while not reached():
                 if time.monotonic() > deadline or self._run.finished:
-                    raise TimeoutError(f"unit {self._unit} stands at {self.processed}: {self._run.status().notes}")
+                    raise NotReached(f"unit {self._unit} stands at {self.processed}")
                 board.changed.wait(timeout=0.05)
 
     def late(self) -> list[float]:
@@ -116,12 +121,14 @@ class _Watch:
             return next(found, None)
 
         usual = max(before) + self._slack_s
-        self.until(lambda: after(usual) is not None)
+        self.until(lambda: after(math.inf) is not None)
+        with contextlib.suppress(NotReached):
+            self.until(lambda: after(usual) is not None)
         since = [(n, when) for n, when in self.made if when > down_at]
-        past = after(math.inf)
+        past, caught_up = after(math.inf), after(usual)
         return {
             "recovery_s": round(past - lost_at, 3),
-            "catchup_s": round(after(usual) - past, 3),
+            "catchup_s": None if caught_up is None else round(caught_up - past, 3),
             "noticed_s": round(down_at - lost_at, 3),
             "frames_made_again": max(0, at - min(n for n, _ in since)),
             "late_before_s": round(statistics.median(before), 3),

@@ -74,10 +74,12 @@ def _alike(lost: dict) -> bool | None:
         for ci in {key.partition("-")[2] for key in own}:
             for what in ("single", "multiple"):
                 times = [
-                    each[what]["recovery_s"] + each[what]["catchup_s"]
+                    None if each[what]["catchup_s"] is None else each[what]["recovery_s"] + each[what]["catchup_s"]
                     for key, each in own.items()
                     if key.endswith(f"-{ci}") and (name, key.partition("-")[0]) != ("sp4", "extended")
                 ]
+                if None in times:  # the machine was too busy for anybody to catch up
+                    return None
                 if max(times) > ABOUT_TIMES * min(times):
                     return False
     return True
