@@ -206,6 +206,8 @@ class Crew:
                 lost = {stream for stream in fresh.unit.outputs if not self._board.streams[stream].frames}
                 frames = {stream: frames_on_disk(self._folder.stream(stream), fresh.committed) for stream in lost}
                 self._board.put_back(name, fresh.committed, frames, same=not self._guards.is_lossy(name))
+            else:
+                self._tell_what_it_committed(fresh)
             with self._starting:
                 if self._board.stopping:
                     return
@@ -222,6 +224,15 @@ class Crew:
             if self._life(name) != life:
                 met = host_lost(self._graph, name, self._homes.host_of[name], self._guards.stored(name))
             self._died(name, old.committed + 1, met)
+
+    def _tell_what_it_committed(self, fresh: UnitQuery) -> None:
+        """The attempt before may have died between its commit and its word to the others."""
+        for stream in fresh.unit.outputs:
+            told = self._board.streams[stream].sealed
+            if told < fresh.committed:
+                frames = frames_on_disk(self._folder.stream(stream), fresh.committed)
+                for n in range(told + 1, fresh.committed + 1):
+                    self._board.seal(stream, frames[n])
 
     def _life(self, name: str) -> int | None:
         """Of the host of a unit; None while its folder is gone."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +16,17 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.faults import points
+from holdfast.faults.plans import Fault, environment, homes_of
+from holdfast.records.incidents import incidents_of
 
 HOSTS = ("h1", "h2", "h3")
-FRAMES = 40
+FRAMES = 20
+# A run takes seconds; a minute or two under load. One that takes this long hangs.
+HANGS_S = 300
 
 
 def readings(folder: Path) -> None:
-    """Forty seconds of four zones, about ten rows a second."""
+    """Twenty seconds of four zones, about ten rows a second."""
     draw = np.random.default_rng(7)
     times = np.sort(draw.integers(0, FRAMES * 1_000_000, FRAMES * 10))
     table = pa.table(
@@ -93,29 +99,38 @@ def kinds(folder: Path, file: str) -> dict[int, str]:
         return dict(connection.execute("select frame, kind from _holdfast_ledger order by frame").fetchall())
 
 
-def run(folder: Path, spark, process, faults=(), watch=lambda run: None) -> object:
-    """Run to the end with these faults; each is (point, frame, unit, host to delete or other victim)."""
+def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None) -> object:
+    """Run to the end with these faults, each of which has to strike."""
     state = folder / "state"
-    points._plan = [
-        {"point": point, "frame": frame, "unit": unit, "victim": "host", "folder": str(state / "hosts" / victim)}
-        if victim.startswith("h")
-        else {"point": point, "frame": frame, "unit": unit, "victim": victim}
-        for point, frame, unit, victim in faults
-    ]
-    try:
+    marks = [folder / f"hit-{at}" for at in range(len(faults))]
+    with points.arming(environment(faults, marks, homes_of(process.graph(), state))):
         with process.start(state=state, spark=spark) as done:
-            while not done.finished:
-                watch(done)
-                with done._board.changed:
-                    done._board.changed.wait(timeout=0.2)
-            done.wait()
-        left = [query.name for query in spark.streams.active]
-        assert not left, f"still at work after the run: {left}"
-        missed = [fault for fault in points._plan if not fault.get("done")]
-        assert not missed, f"never reached: {missed}"
-        return done
-    finally:
-        points._plan = []
+            hangs = threading.Timer(HANGS_S, _give_up, [done])
+            hangs.start()
+            try:
+                while not done.finished:
+                    watch(done)
+                    with done._board.changed:
+                        done._board.changed.wait(timeout=0.2)
+                done.wait()
+            finally:
+                hangs.cancel()
+    left = [query.name for query in spark.streams.active]
+    assert not left, f"still at work after the run: {left}"
+    missed = [str(fault) for fault, mark in zip(faults, marks, strict=True) if not mark.exists()]
+    assert not missed, f"never reached: {missed}"
+    return done
+
+
+def _give_up(run) -> None:
+    """With all there is to know: a test that hangs tells nothing."""
+    faulthandler.dump_traceback(all_threads=True)
+    run._board.fail(AssertionError(f"the run hangs: {run.status()}"))
+
+
+def said(folder: Path) -> list[str]:
+    """What was noted while it ran, and since."""
+    return [f"{incident.unit}: {incident.what} {incident.text}" for incident in incidents_of(folder / "state")]
 
 
 def fresh(folder: Path) -> Path:

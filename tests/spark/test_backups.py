@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.engine import recovery, statefiles
+from holdfast.faults.plans import Fault
 from holdfast.hosts.changelogs import version_of
 from tests.spark import hosted
 
@@ -77,7 +78,8 @@ def test_spark_state_comes_back_from_a_base_older_than_its_snapshots(busy, rows,
 
     process = totals(tmp_path / "hurt", rows, hosts=("h1", "h2"))
     process.protect(hf.ecoc(hf.frames(1)))
-    hosted.run(tmp_path / "hurt", busy, process, [("state committed", 17, "total", "h1"), ("state committed", 26, "total", "h1")])
+    lost = [Fault("lose host", "total", frame, "state committed", at="h1") for frame in (17, 26)]
+    hosted.run(tmp_path / "hurt", busy, process, *lost)
 
     assert content(tmp_path / "hurt") == content(tmp_path / "calm")
     made = {version_of(name)[0] for each in pinned for name in each.files if name.endswith(".zip")}

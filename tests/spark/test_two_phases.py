@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import holdfast as hf
+from holdfast.faults.plans import Fault
 from tests.spark import hosted
 
 
@@ -16,8 +17,11 @@ def test_two_phases_beside_plain_backups(spark, tmp_path):
     process = hosted.plant(folder, hf.ecoc(hf.frames(5), two_phase=True))
     process.protect(hf.uncoordinated(hf.frames(4)), "counted")
     edges = []
-    faults = [("state committed", 17, "counted", "h1"), ("sealed, not renamed", 31, "rises", "h2")]
-    hosted.run(folder, spark, process, faults, watch=lambda run: edges.extend(run.consistency()))
+    faults = [
+        Fault("lose host", "counted", 8, "state committed", at="h1"),
+        Fault("lose host", "rises", 16, "sealed, not renamed", at="h2"),
+    ]
+    hosted.run(folder, spark, process, *faults, watch=lambda run: edges.extend(run.consistency()))
     assert hosted.content(folder) == ideal
     assert [edge for edge in edges if not edge.relaxed] == []
     # A copy that went with its host was brought again, and newer ones came: no loss of two hosts would show.
