@@ -14,11 +14,12 @@ import pytest
 def spark(tmp_path_factory):
     """The session a stream process runs in, opened as `holdfast run` opens it: a JVM takes seconds to start.
 
-    Without the second compiler: in runs of seconds it costs as much as the work.
+    Without the second compiler: in runs of seconds it costs as much as the work. Java would then keep
+    room for 48 MB of compiled code, which the plans of all tests fill: it dies of that, or stops compiling.
     """
     from holdfast.engine.session import close_session, open_session
 
-    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
     session = open_session(tmp_path_factory.mktemp("state"), conf=conf)
     yield session
     close_session(session)

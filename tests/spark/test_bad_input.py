@@ -298,7 +298,8 @@ def killed_and_held(folder: Folder):
     folder.reaches(run, lambda status: status["frame"] >= 2)
     run.send_signal(signal.SIGKILL)
     killed = folder.end(run)
-    before = folder.written()
+    # What it had sealed and not yet written is written by the next run, whatever the disk is like.
+    before = max([*folder.written(), *(int(path.name[:8]) for path in (folder.state / "streams" / "warm").glob("*.arrow"))])
 
     run = folder.begin("run", "kiln.py", HOLDFAST_DISK_RESERVE=str(10**18))
     status = folder.reaches(run, lambda status: any(unit["state"] == "HELD" for unit in status["units"]))
@@ -309,7 +310,7 @@ def killed_and_held(folder: Folder):
     assert "disk nearly full" in shown.said
     assert folder.holdfast("stop", "kiln.py").exit == 0
     held = folder.end(run)
-    assert set(folder.written()) - set(before) <= {before[-1] + 1 if before else 1}
+    assert folder.written()[-1] <= before + 1
 
     assert folder.holdfast("run", "kiln.py", "--rate", "1000000").exit == 0
     assert folder.written() == list(range(1, LONG + 2))  # and the closing frame
