@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from holdfast.hosts.stores import OpenStore, file_name
-from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreSent
+from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreSent, Verdict
 
 UNIT = "jö in/1.2"
 
@@ -39,3 +39,9 @@ def three(base: str) -> list[OpenStore]:
 
 def memory_url() -> str:
     return f"memory://{uuid4().hex}"
+
+
+def stored(store, manifest, contents, stage=Stage.FINAL):
+    answer = store.ask(request(manifest, stage), contents)
+    assert answer.verdict is Verdict.STORED
+    return answer
