@@ -1,7 +1,8 @@
 """`holdfast simulate`: a protocol under a virtual clock, network and disk, with random faults by seed.
 
-Uses all cores and shows progress. Ends with one JSON line per graph and, where there
-are several, one for all of them. Exit 4 with an error that holds the replaying line if
+Uses all cores and shows progress. For people a few lines per graph go to standard error;
+standard output has one JSON line per graph and, where there are several, one for all of
+them. Exit 4 with an error that holds the replaying line if
 an invariant broke, or if the schedules rehearsed too little to say anything; 2 if the
 call makes no sense.
 """
@@ -16,7 +17,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.errors import Finding, UsageError
-from holdfast.graph.declared import one_of
+from holdfast.graph.declared import did_you_mean
 
 if TYPE_CHECKING:
     from holdfast.simulation.run import Broken, Report
@@ -24,13 +25,30 @@ if TYPE_CHECKING:
 __all__ = ["add_to"]
 
 
+_PROTOCOLS = (
+    "none, checkpoint, uncoordinated, ecoc, extended, two_phase; mixed: a lossless one drawn for each unit; mixed_lossy: any"
+)
+_GRAPHS = (
+    "sp1 a chain, sp2 a join, sp3 a cycle, sp4 two cycles, diamond, random without cycles, cycles at random, "
+    "or all that the protocol runs on"
+)
+# Rare states, in words; the others are in the JSON line.
+_REACHED = {
+    "fault_while_pending": "a fault while a checkpoint waits for others",
+    "fault_while_shipping": "a fault while a checkpoint is on its way to its backup",
+    "fault_during_recovery": "a fault during a recovery",
+    "fault_at_both_ends": "a fault at both ends of an edge",
+    "zombie_after_activation": "an instance that wakes after it was replaced",
+}
+
+
 def add_to(app: typer.Typer) -> None:
     app.command()(simulate)
 
 
 def simulate(
-    protocol: Annotated[str, typer.Option(metavar="P", help="none, checkpoint, uncoordinated, ecoc, extended, ...")],
-    graph: Annotated[str, typer.Option(metavar="G", help="sp1 to sp4, diamond, random, cycles, or all")] = "all",
+    protocol: Annotated[str, typer.Option(metavar="P", help=_PROTOCOLS)],
+    graph: Annotated[str, typer.Option(metavar="G", help=_GRAPHS)] = "all",
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="how many schedules in all, spread over the graphs")] = 1_000,
     first: Annotated[int, typer.Option(metavar="S", help="the first seed of each graph")] = 0,
     workers: Annotated[int | None, typer.Option(metavar="W", min=1, help="processes (all cores)")] = None,
@@ -42,21 +60,20 @@ def simulate(
     from holdfast.simulation.run import graphs_of, shares, total
     from holdfast.simulation.run import simulate as run_schedules
 
-    one_of(protocol, tuple(PROTECTIONS), what="protocol")
-    one_of(graph, (*GRAPHS, "all"), what="graph")
+    _known(protocol, tuple(PROTECTIONS), "protocol")
+    _known(graph, (*GRAPHS, "all"), "graph")
     graphs = graphs_of(protocol) if graph == "all" else (graph,)
     reports = []
     try:
         for each, share in shares(graphs, seeds, first):
             reports.append(run_schedules(protocol, each, share, workers, _show))
-            _end_line()
-            print(json.dumps(reports[-1].as_dict()), flush=True)
+            _tell(reports[-1], is_last=len(graphs) == 1)
     except ProtocolRefused as refusal:
         raise _refused(protocol, graph, str(refusal)) from None
     whole = reports[0]
     if len(reports) > 1:
         whole = total(protocol, reports)
-        print(json.dumps(whole.as_dict()), flush=True)
+        _tell(whole, is_last=True)
     findings = [_broken(broken) for broken in whole.broken]
     if whole.weak() and not findings:
         findings.append(_weak(whole))
@@ -99,9 +116,32 @@ def _show(report: Report) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def _end_line() -> None:
+def _tell(report: Report, *, is_last: bool) -> None:
+    """To people on standard error, to programs on standard output, where a terminal gets the last line only."""
+    figures = report.as_dict()
     if sys.stderr.isatty():
         print(file=sys.stderr)
+    print(
+        f"{report.protocol} on {report.graph}: {report.seeds:,} schedules, {report.broken_seeds or 'none'} broken, "
+        f"{figures['events_mean']:.0f} events and {figures['faults_mean']:.1f} faults each, {report.seconds:.0f} s",
+        file=sys.stderr,
+    )
+    if is_last:
+        for name, words in _REACHED.items():
+            print(f"  {figures['probes'].get(name, 0.0):6.1%} had {words}", file=sys.stderr, flush=True)
+    if is_last or not sys.stdout.isatty():
+        print(json.dumps(figures), flush=True)
+
+
+def _known(word: str, words: tuple[str, ...], what: str) -> None:
+    if word not in words:
+        raise UsageError(
+            "HF-C003",
+            "UnknownWord",
+            f"there is no {what} {word!r}.",
+            effect="nothing was simulated",
+            do=did_you_mean(word, words),
+        )
 
 
 def _refused(protocol: str, graph: str, why: str) -> UsageError:

@@ -464,5 +464,6 @@ def _gone(stream: str, n: int) -> StateRefused:
         "of its checkpoints, or hosts or backups that hold them are no longer declared",
         effect="the run stops here; sink tables are as they were",
         do="declare the former hosts and backups, or bring back what is missing, and run again; if it is gone for good, "
-        "only a new beginning is left: without the state folder and the sinks' tables",
+        "only a new beginning is left: without the state folder and the sinks' tables. If no host and no copy was lost, "
+        "it is our mistake: report it with the state folder's incidents",
     )

@@ -32,6 +32,7 @@ def assemble(process: StreamProcess) -> Graph:
     operators = [_operator(draft, off, declared, notes) for draft in process._drafts]
     operators = _with_edge_delays(process, operators, notes)
     operators = _with_protections(process, operators, notes)
+    operators = _with_places(process, operators, notes)
     operators = _with_disabled_outputs(operators, off)
     graph = Graph(
         name=process.name,
@@ -126,12 +127,31 @@ def _with_protections(process: StreamProcess, operators: list[Operator], notes: 
             operators[i] = replace(operators[i], protect=protection)
         else:
             notes.append(_lost(f"operator '{name}'", line, name, names))
+    return operators
+
+
+def _with_places(process: StreamProcess, operators: list[Operator], notes: list[Finding]) -> list[Operator]:
+    names = [operator.name for operator in operators]
+    lines: dict[str, str] = {}
     for name, host, line in process._places:
-        if name in names:
-            i = names.index(name)
-            operators[i] = replace(operators[i], host=host)
-        else:
+        if name not in names:
             notes.append(_lost(f"operator '{name}'", line, name, names))
+            continue
+        i = names.index(name)
+        placed, before = operators[i].host, lines.setdefault(name, line)
+        if placed not in (None, host):
+            notes.append(
+                Finding(
+                    "HF-G033",
+                    "PlacedTwice",
+                    f"operator '{name}' is placed on host '{placed}' and on host '{host}'.",
+                    where=f"{line}, operator '{name}'",
+                    why=f"an operator lives on one host; '{placed}' is said at {before}",
+                    effect=_EFFECT,
+                    do="drop one of the two",
+                )
+            )
+        operators[i] = replace(operators[i], host=placed or host)
     return operators
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from holdfast.errors import UsageError
 
-__all__ = ["duration_ms", "show_ms"]
+__all__ = ["duration_ms", "show_ms", "write_ms"]
 
 _UNITS_MS = {
     "millisecond": 1,
@@ -60,6 +60,13 @@ def show_ms(ms: int) -> str:
         if ms >= size and ms % size == 0:
             return f"{ms // size} {unit}"
     return f"{ms} ms" if ms < 1000 else f"{ms / 1000:g} s"
+
+
+def write_ms(ms: int) -> str:
+    """As a user would write it: 90000 -> '90 seconds'."""
+    if ms % 1000:
+        return f"{ms} ms"
+    return f"{ms // 1000} second" + ("" if ms == 1000 else "s")
 
 
 def _bad(value: object, what: str) -> UsageError:

@@ -1,8 +1,7 @@
-"""Whether the parts of a well-formed graph fit: clocks, keys, parameters, protections.
+"""Whether the parts of a well-formed graph fit: clocks, keys, parameters, bounds.
 
-HF-G009 clocks, HF-G010 keys, HF-G011 time columns, HF-G012/13 parameters, HF-G015 bounds,
-HF-G016 plain ecoc on a cycle; warnings HF-G030 unused parameter, HF-G031 a declared unit
-that cannot hold, HF-L001 a promise that the loss of a host would break.
+HF-G009 clocks, HF-G010 keys, HF-G011 time columns, HF-G012/13 parameters, HF-G015 bounds;
+warnings HF-G030 unused parameter, HF-G031 a declared unit that cannot hold.
 
 Pure: a graph in, findings out.
 """
@@ -13,10 +12,10 @@ from collections.abc import Iterator
 
 from holdfast.errors import Finding
 from holdfast.graph.declared import did_you_mean, nearest
-from holdfast.graph.durations import show_ms
+from holdfast.graph.durations import show_ms, write_ms
 from holdfast.graph.known import columns_at, show_columns
 from holdfast.graph.model import ARRIVAL, Arrival, Edge, Graph, Operator, Param, Source
-from holdfast.graph.promises import InOrderAcross, Loses, Within
+from holdfast.graph.promises import InOrderAcross, Within
 from holdfast.graph.wellformed import EFFECT
 
 __all__ = ["check_fit", "source_times"]
@@ -32,8 +31,6 @@ def check_fit(graph: Graph) -> Iterator[Finding]:
     yield from _keys(graph)
     yield from _parameters(graph)
     yield from _bounds(graph)
-    yield from _protections(graph)
-    yield from _uncovered(graph)
 
 
 # -- clocks ----------------------------------------------------------------------
@@ -156,7 +153,7 @@ def _windows(graph: Graph) -> Iterator[Finding]:
                     where=where,
                     why="windows begin and end at frame boundaries: they must be whole frames",
                     effect=EFFECT,
-                    do=f"{word}='{_written(fitting)}', or a frame that divides {show_ms(length)}",
+                    do=f"{word}='{write_ms(fitting)}', or a frame that divides {show_ms(length)}",
                 )
                 break
         window, every = options.get("window_ms"), options.get("every_ms")
@@ -168,7 +165,7 @@ def _windows(graph: Graph) -> Iterator[Finding]:
                 where=where,
                 why=f"elements in the {show_ms(every - window)} between two windows would be in none",
                 effect=EFFECT,
-                do=f"every='{_written(window)}' or less",
+                do=f"every='{write_ms(window)}' or less",
             )
 
 
@@ -200,12 +197,6 @@ def _carry_time(graph: Graph, edge: Edge, time: str | None) -> str:
     if isinstance(producer, Operator) and producer.kind == "aggregate" and time:
         return f"let '{edge.stream}' carry it: emits={{'{time}': 'window_end', ...}}"
     return "declare time='COLUMN' with a timestamp column of that stream"
-
-
-def _written(ms: int) -> str:
-    if ms % 1000:
-        return f"{ms} ms"
-    return f"{ms // 1000} second" + ("" if ms == 1000 else "s")
 
 
 # -- keys ------------------------------------------------------------------------
@@ -292,7 +283,7 @@ def _param_range(param: Param) -> Iterator[Finding]:
         )
 
 
-# -- promises and protections ----------------------------------------------------
+# -- promises and bounds ---------------------------------------------------------
 
 
 def _bounds(graph: Graph) -> Iterator[Finding]:
@@ -309,7 +300,7 @@ def _bounds(graph: Graph) -> Iterator[Finding]:
                     why=f"frame {show_ms(graph.frame_ms)} + grace {show_ms(graph.grace_ms)}: "
                     "the first element of a frame waits so long for the last",
                     effect=EFFECT,
-                    do=f"hf.within('{_written(2 * least)}'), or a shorter frame",
+                    do=f"hf.within('{write_ms(2 * least)}'), or a shorter frame",
                 )
             if isinstance(promise, InOrderAcross):
                 for other in promise.sinks:
@@ -343,44 +334,3 @@ def _queue_bound(graph: Graph, operator: Operator) -> Iterator[Finding]:
             effect=EFFECT,
             do=f"queue='{-(-2 * frames * _FRAME_BYTES_MIN // 1_000_000)} MB' or more, or a shorter interval",
         )
-
-
-def _protections(graph: Graph) -> Iterator[Finding]:
-    for members in graph.cycles():
-        for name in members:
-            operator = graph.operator(name)
-            protection = graph.protection_of(operator)
-            if protection.durability == "ecoc" and not protection.extended:
-                interval = (
-                    f"'{_written(protection.every.count)}'"
-                    if protection.every.unit == "ms"
-                    else f"hf.{protection.every.unit}({protection.every.count})"
-                )
-                yield Finding(
-                    "HF-G016",
-                    "PlainEcocOnCycle",
-                    f"operator '{name}' stands on a cycle and is protected by plain ecoc.",
-                    where=f"{operator.line}, cycle {' -> '.join((*members, members[0]))}",
-                    why="each waits for the other's acknowledgement before its checkpoint is stored: none ever is",
-                    effect=EFFECT,
-                    do=f"hf.ecoc(every={interval}, extended=True)",
-                )
-                break
-
-
-def _uncovered(graph: Graph) -> Iterator[Finding]:
-    """A promise about loss whose operators would lose frames together with their host."""
-    for sink in graph.sinks:
-        said = [promise for promise in sink.promises if isinstance(promise, Loses)]
-        lossy = [each.name for each in graph.above(sink.stream) if graph.protection_of(each).durability in ("none", "checkpoint")]
-        if said and lossy:
-            yield Finding(
-                "HF-L001",
-                "HostNotCovered",
-                f"output '{sink.name}' promises {', '.join(map(str, said))}; the loss of a host is not covered.",
-                where=f"{sink.line}, sink '{sink.name}'",
-                why=f"{', '.join(lossy)}: no protection keeps their state and frames anywhere else",
-                effect="kept through restarts, crashes and kills on this host; what the host's folder held is lost with it",
-                do=f"{graph.name}.protect(hf.ecoc(every='5 seconds'))",
-                warning=True,
-            )

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.graph.declared import checked_name, refuse
+from fsspec import available_protocols
+
+from holdfast.graph.declared import checked_name, did_you_mean, refuse
 
 __all__ = ["DEFAULT_HOSTS", "Backup", "Host", "backup", "checked_hosts", "spread"]
 
@@ -51,6 +53,11 @@ def backup(*urls: str, copies: int | None = None, needed: int | None = None) -> 
     """
     if any(not isinstance(url, str) or not url for url in urls):
         raise refuse("HF-C003", "UnknownWord", f"backup{urls!r} names no place.", do="write hf.backup('/mnt/other') or hf.backup(copies=2)")
+    for url in urls:
+        scheme = url.partition("://")[0] if "://" in url else "file"
+        if scheme not in available_protocols():
+            do = did_you_mean(scheme, available_protocols(), "write a folder, 's3://bucket/path' or another file system of fsspec")
+            raise refuse("HF-C003", "UnknownWord", f"backup {url!r}: there is no file system {scheme!r}.", do=do)
     if urls and copies not in (None, len(urls)):
         raise refuse("HF-C003", "UnknownWord", f"backup({len(urls)} places, copies={copies!r}): each place holds one copy.", do="leave copies out")
     count = len(urls) or (1 if copies is None else copies)

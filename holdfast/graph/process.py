@@ -23,7 +23,7 @@ from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, checked_hosts
 from holdfast.graph.inputs import SourceTerms, reader_of
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
-from holdfast.graph.protections import Protection, none
+from holdfast.graph.protections import Protection, checkpoint, ecoc, none, uncoordinated
 from holdfast.graph.restarting import ON_ERROR, OnDegraded, Supervision, checked_alert
 from holdfast.graph.schemas import Schema
 
@@ -522,11 +522,13 @@ def _checked_backup(backup: object) -> Backup | None:
 
 def _checked_protection(protection: object) -> None:
     if not isinstance(protection, Protection):
+        name = getattr(protection, "__name__", "")
+        is_uncalled = protection in (checkpoint, uncoordinated, ecoc)
         raise refuse(
             "HF-C003",
             "UnknownWord",
-            f"protection {protection!r} is not known.",
-            do="take hf.none, hf.checkpoint(every), hf.uncoordinated(every) or hf.ecoc(every)",
+            f"hf.{name} has no interval." if is_uncalled else f"protection {protection!r} is not known.",
+            do=f"write hf.{name}(every='5 seconds')" if is_uncalled else "take hf.none, hf.checkpoint(every), hf.uncoordinated(every) or hf.ecoc(every)",
         )
 
 

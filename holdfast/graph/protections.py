@@ -41,7 +41,8 @@ class Interval:
         if isinstance(declared, Interval):
             return declared
         if isinstance(declared, str | timedelta):
-            return _positive(duration_ms(declared, what="every"), "ms")
+            if (ms := duration_ms(declared, what="every")) > 0:
+                return Interval(ms, "ms")
         raise UsageError(
             "HF-C007",
             "NotAnInterval",
@@ -63,6 +64,16 @@ class Protection:
             return self.durability
         kind = self.durability + (" extended" if self.extended else " in two phases" if self.two_phase else "")
         return f"{kind} every {self.every}"
+
+    def __call__(self, *_: object, **__: object) -> Protection:
+        """hf.none() is a slip that Python's words do not explain."""
+        raise UsageError(
+            "HF-C003",
+            "UnknownWord",
+            f"'{self}' is a protection already, not a function.",
+            effect="nothing was declared",
+            do=f"write hf.{self.durability} without brackets" if self.every is None else "drop the second pair of brackets",
+        )
 
 
 none = Protection("none")

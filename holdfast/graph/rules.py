@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from holdfast.errors import Finding
 from holdfast.graph.fitting import check_fit
 from holdfast.graph.model import Graph
+from holdfast.graph.surviving import check_surviving
 from holdfast.graph.units import cut
 from holdfast.graph.wellformed import EFFECT, check_well_formed
 
@@ -22,7 +23,7 @@ __all__ = ["check_structure"]
 
 
 def check_structure(graph: Graph) -> list[Finding]:
-    found = [*check_well_formed(graph), *check_fit(graph)]
+    found = [*check_well_formed(graph), *check_fit(graph), *check_surviving(graph)]
     if all(finding.warning for finding in found):
         found.extend(_declared_units(graph))
         found.extend(_untriable(graph))

@@ -1,6 +1,6 @@
 """Which protection machine a unit gets in a schedule, by the name of the protocol.
 
-`ecoc` and `synchronised` are refused on cyclic graphs, as `check` refuses them for a
+`ecoc` and `two_phase` are refused on cyclic graphs, as `check` refuses them for a
 user. `mixed` draws a lossless protection for each unit, `mixed_lossy` any one, with at
 least one that may lose; both draw an interval for each unit too.
 """
@@ -26,7 +26,7 @@ PROTECTIONS = (
     "none",
     "checkpoint",
     "uncoordinated",
-    "synchronised",
+    "two_phase",
     "ecoc",
     "extended",
     "mixed",
@@ -39,7 +39,7 @@ _ALIGNED = 0.3
 INTERVAL_MAX = 6
 
 _LOSSY = ("none", "checkpoint")
-_COORDINATED = ("ecoc", "extended", "synchronised")
+_COORDINATED = ("ecoc", "extended", "two_phase")
 
 
 class Protections:
@@ -55,7 +55,7 @@ class Protections:
             "uncoordinated": Uncoordinated,
             "ecoc": Ecoc,
             "extended": Extended,
-            "synchronised": Synchronised,
+            "two_phase": Synchronised,
             **replaced,
         }
         self._names = {unit: protocol for unit in graph.inner}
@@ -63,7 +63,7 @@ class Protections:
         if self._mixed:
             for unit in graph.inner:
                 anywhere = ("uncoordinated", "extended")
-                acyclic = (*anywhere, "ecoc", "synchronised", "synchronised")
+                acyclic = (*anywhere, "ecoc", "two_phase", "two_phase")
                 wiring = graph.wirings[unit]
                 late = wiring.on_cycle or any(e.delay for e in wiring.outputs)
                 names = anywhere if late else acyclic

@@ -201,13 +201,53 @@ def test_plain_ecoc_off_the_cycle_is_fine():
     assert codes(p) == []
 
 
+@pytest.mark.parametrize(
+    ("hosts", "backup", "fits"),
+    [
+        (None, None, True),  # two hosts, one copy
+        (("a",), None, False),
+        (("a",), hf.backup("/mnt/other"), True),
+        (("a", "b"), hf.backup(copies=2), False),
+        (("a", "b", "c"), hf.backup(copies=2), True),
+    ],
+)
+def test_every_copy_needs_another_host(hosts, backup, fits):
+    """One that is nowhere is never stored: the process would run as if it were not protected."""
+    p = process(hosts=hosts, backup=backup)
+    p.filter("hot", of="probes", where="true")
+    p.sink("hot", Outside())
+    assert codes(p) == []
+    p.protect(hf.ecoc(every="5 seconds"))
+    assert codes(p) == ([] if fits else ["HF-G029"])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "backup", "code"),
+    [
+        ({"a": "/disk1", "b": "/disk2"}, None, []),
+        ({"a": "/disk1", "b": "/disk1/"}, None, ["HF-G032"]),
+        ({"a": "/disk1", "b": "/disk1/b"}, None, ["HF-G032"]),
+        ({"a": "/disk", "b": "/disk1"}, None, []),
+        ({"a": "/disk1", "b": "/disk2"}, hf.backup("file:///disk2/copies"), ["HF-G032"]),
+        ({"a": "/disk1", "b": "/disk2"}, hf.backup("/other", "/other"), ["HF-G032"]),
+        ({"a": "/disk1", "b": "/disk2"}, hf.backup("memory://disk2"), []),
+    ],
+)
+def test_hosts_and_backups_do_not_share_a_folder(hosts, backup, code):
+    p = process(hosts=hosts, backup=backup)
+    p.filter("hot", of="probes", where="true")
+    p.sink("hot", Outside())
+    p.protect(hf.ecoc(every="5 seconds"))
+    assert codes(p) == code
+
+
 def test_a_promise_that_the_loss_of_a_host_would_break_warns():
     p = process()
     p.filter("hot", of="probes", where="true", protect=hf.checkpoint(every="5 seconds"))
     p.filter("hotter", of="hot", where="true", protect=hf.ecoc(every="5 seconds"))
     p.sink("hotter", Outside(), promise=[hf.lossless, hf.in_order])
     assert (only(p).code, only(p).warning) == ("HF-L001", True)
-    assert "hot: no protection" in only(p).why
+    assert only(p).why == "hot: hf.checkpoint keeps state, not the frames since the last one"
 
 
 def test_a_promise_that_every_operator_above_is_protected_for_does_not_warn():

@@ -414,15 +414,15 @@ class WaitsForNothing(Extended):
 MUTANTS = [
     Mutant(
         "commit without acks",
-        "synchronised",
+        "two_phase",
         "sp1",
-        Parts(protections={"synchronised": CommitsWithoutAcks}),
+        Parts(protections={"two_phase": CommitsWithoutAcks}),
     ),
     Mutant(
         "ack when prepared",
-        "synchronised",
+        "two_phase",
         "sp1",
-        Parts(protections={"synchronised": AcksWhenPrepared}),
+        Parts(protections={"two_phase": AcksWhenPrepared}),
     ),
     Mutant("ack of what was processed", "ecoc", "sp1", Parts(unit=ResumesWithProcessed)),
     Mutant("a place regardless of consumers", "none", "sp2", Parts(unit=UnitIgnoresConsumers)),

@@ -31,7 +31,7 @@ def test_five_hundred_schedules_hold(protocol):
     assert whole.rare() == []
 
 
-@pytest.mark.parametrize("protocol", ["ecoc", "synchronised"])
+@pytest.mark.parametrize("protocol", ["ecoc", "two_phase"])
 def test_protocols_that_cannot_complete_on_cycles_refuse_them(protocol):
     """An endless wait would look like a quiet system."""
     with pytest.raises(ProtocolRefused, match="extended=True"):
@@ -78,6 +78,18 @@ def test_the_command_reports_in_one_json_line():
     assert ended.exit_code == 0
     report = json.loads(ended.stdout.splitlines()[-1])
     assert (report["seeds"], report["broken"]) == (10, 0)
+    assert "ecoc on sp1: 10 schedules, none broken" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [(("--protocol", "ecocc"), "ecoc"), (("--protocol", "ecoc", "--graph", "diamnd"), "diamond")]
+)
+def test_a_mistyped_word_is_answered_with_the_right_one(words, meant):
+    ended = shell(*words)
+    assert ended.exit_code == 2
+    assert f"did you mean '{meant}'?" in ended.stderr
+    assert "nothing was simulated" in ended.stderr
+    assert ".py:" not in ended.stderr
 
 
 def test_the_command_spreads_its_seeds_over_the_graphs_that_can_be_had():

@@ -1,0 +1,121 @@
+"""Whether protections can survive what they are for: cycles, other hosts, folders, promises.
+
+HF-G016 plain ecoc on a cycle, HF-G029 fewer other hosts than copies, HF-G032 folders that
+are lost together; warning HF-L001 a promise that the loss of a host would break.
+
+Pure: a graph in, findings out.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+from itertools import combinations
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import Finding
+from holdfast.graph.durations import write_ms
+from holdfast.graph.model import Graph
+from holdfast.graph.promises import Loses
+from holdfast.graph.protections import Interval
+from holdfast.graph.wellformed import EFFECT
+
+__all__ = ["check_surviving"]
+
+
+def check_surviving(graph: Graph) -> Iterator[Finding]:
+    yield from _cycles(graph)
+    yield from _copies(graph)
+    yield from _folders(graph)
+    yield from _uncovered(graph)
+
+
+def _cycles(graph: Graph) -> Iterator[Finding]:
+    for members in graph.cycles():
+        for name in members:
+            operator = graph.operator(name)
+            protection = graph.protection_of(operator)
+            if protection.durability == "ecoc" and not protection.extended:
+                yield Finding(
+                    "HF-G016",
+                    "PlainEcocOnCycle",
+                    f"operator '{name}' stands on a cycle and is protected by plain ecoc.",
+                    where=f"{operator.line}, cycle {' -> '.join((*members, members[0]))}",
+                    why="each waits for the other's acknowledgement before its checkpoint is stored: none ever is",
+                    effect=EFFECT,
+                    do=f"hf.ecoc(every={_written(protection.every)}, extended=True)",
+                )
+                break
+
+
+def _written(every: Interval) -> str:
+    return f"hf.{every.unit}({every.count})" if every.unit != "ms" else f"'{write_ms(every.count)}'"
+
+
+def _copies(graph: Graph) -> Iterator[Finding]:
+    """A copy lies on another host: there must be as many."""
+    copies = 1 if graph.backup is None else graph.backup.copies
+    others = len(graph.homes) - 1
+    if graph.is_protected and not (graph.backup and graph.backup.urls) and copies > others:
+        there = "host" if len(graph.homes) == 1 else "hosts"
+        yield Finding(
+            "HF-G029",
+            "NoOtherHost",
+            f"stream process '{graph.name}' has {len(graph.homes)} {there}, and {copies} {'copy' if copies == 1 else 'copies'} "
+            "of every checkpoint must lie elsewhere.",
+            where=graph.line,
+            why="a copy on a unit's own host would be lost with it, so each copy needs another host",
+            effect=EFFECT,
+            do=f"declare {copies + 1} hosts or more, or keep the copies elsewhere: backup=hf.backup('/mnt/other')",
+        )
+
+
+def _folders(graph: Graph) -> Iterator[Finding]:
+    """Two folders of which one lies in the other are lost together."""
+    places = [(f"host '{host.name}'", _real(host.folder)) for host in graph.hosts if host.folder is not None]
+    for url in graph.backup.urls if graph.backup else ():
+        parts = urlsplit(url)
+        if parts.scheme == "file" or "://" not in url:
+            places.append((f"backup '{url}'", _real(unquote(parts.path) if parts.scheme == "file" else url)))
+    for (one, there), (other, here) in combinations(places, 2):
+        if _is_within(here, there) or _is_within(there, here):
+            yield Finding(
+                "HF-G032",
+                "FolderShared",
+                f"{one} and {other} lie in one folder." if there == here else f"the folder of one of {one} and {other} lies in the other's.",
+                where=graph.line,
+                why="what is lost with the one is lost with the other: no copy would be left",
+                effect=EFFECT,
+                do="give each host and each backup a folder of its own, best on a disk of its own",
+            )
+
+
+def _real(folder: str) -> str:
+    return os.path.realpath(os.path.expanduser(folder))
+
+
+def _is_within(folder: str, other: str) -> bool:
+    return os.path.commonpath([folder, other]) == other
+
+
+def _uncovered(graph: Graph) -> Iterator[Finding]:
+    """A promise about loss whose operators would lose frames together with their host."""
+    for sink in graph.sinks:
+        said = [promise for promise in sink.promises if isinstance(promise, Loses)]
+        kinds: dict[str, list[str]] = {"none": [], "checkpoint": []}
+        for operator in graph.above(sink.stream):
+            kinds.get(graph.protection_of(operator).durability, []).append(operator.name)
+        why = [f"{', '.join(kinds['none'])}: no protection keeps their state and frames anywhere else"] if kinds["none"] else []
+        if kinds["checkpoint"]:
+            why.append(f"{', '.join(kinds['checkpoint'])}: hf.checkpoint keeps state, not the frames since the last one")
+        if said and why:
+            yield Finding(
+                "HF-L001",
+                "HostNotCovered",
+                f"output '{sink.name}' promises {', '.join(map(str, said))}; the loss of a host is not covered.",
+                where=f"{sink.line}, sink '{sink.name}'",
+                why="; ".join(why),
+                effect="kept through restarts, crashes and kills on this host; what the host's folder held is lost with it",
+                do=f"{graph.name}.protect(hf.ecoc(every='5 seconds'))",
+                warning=True,
+            )
