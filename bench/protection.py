@@ -34,7 +34,8 @@ from bench.overhead import make_files, ours
 from bench.report import finish, median, say, spread
 
 ALTERNATIONS = 10
-SIZES = {"large": (1_000_000, 20), "small": (1_000, 40)}  # rows a frame, frames
+SIZES = {"large": (1_000_000, 60), "small": (1_000, 40)}  # rows a frame, frames
+WARM = 3  # alternations before the counted ones: until then the JVM still compiles
 QUICK = {"large": (200_000, 10), "small": (1_000, 20)}
 SLOW_S = 0.2
 # Of Student's distribution, two-sided 95 %, by degrees of freedom.
@@ -97,13 +98,13 @@ def turns(spark, size: str, kinds: list[str], alternations: int, folder: Path, s
     say(f"making {frames} files of {rows:,} rows")
     make_files(folder / size, rows, frames)
     found: dict[str, list] = {kind: [] for kind in kinds}
-    for number in range(-1, alternations):  # the first warms up and is not counted
+    for number in range(-WARM, alternations):
         shift = number % len(kinds)
         for kind in kinds[shift:] + kinds[:shift]:
             used, seconds = turn(spark, kind, folder / size, folder / "turn", frames)
             value = used * 1_000_000 / (rows * frames) if size == "large" else seconds * 1000
             what = f"{value:.3f} CPU s a million rows" if size == "large" else f"{value:.1f} ms a frame"
-            say(f"  turn {number + 1} of {alternations}  {kind:<10} {what}")
+            say(f"  {'warming up' if number < 0 else f'turn {number + 1} of {alternations}':<14} {kind:<10} {what}")
             if number >= 0:
                 found[kind].append(value)
     return found

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import FrameDiffers, StateRefused, invariant
+from holdfast.errors import FrameDiffers, HoldfastError, StateRefused, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
 
@@ -167,6 +167,7 @@ class Board:
         self.failed_source: BaseException | None = None
         self.held_for_space = ""
         self.left_out: set[str] = set()  # units that stand still for the rest of the run
+        self._unreadable: dict[str, HoldfastError] = {}  # sink -> the frame it stumbled over
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
         self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
         self._acknowledged: list[Callable[[str, str, int], None]] = []
@@ -234,6 +235,17 @@ class Board:
                 for unit in self.units.values()
                 if unit.permitted > unit.processed and any(port.stream in lost for port in unit.inputs)
             }
+
+    def found_unreadable(self, sink: str, error: Exception | None) -> None:
+        """A sink cannot read the file of a frame; None: it has another one, or gave up."""
+        with self.changed:
+            self._unreadable.pop(sink, None)
+            if isinstance(error, HoldfastError):
+                self._unreadable[sink] = error
+
+    def unreadable(self) -> list[tuple[str, HoldfastError]]:
+        with self.changed:
+            return list(self._unreadable.items())
 
     def put_back(self, unit: str, at: int, frames: Mapping[str, dict[int, Sealed]], *, same: bool) -> None:
         """A unit goes on after an earlier frame; `frames` are those of its streams that came back with it.

@@ -12,10 +12,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engine.board import Board
-from holdfast.engine.failure import explain, host_lost, near_damaged, stalled
+from holdfast.engine.failure import explain, frames_lost, host_lost, near_damaged, stalled
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
 from holdfast.engine.onhand import frames_on_disk, neighbours
@@ -25,6 +26,7 @@ from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
 from holdfast.errors import HoldfastError
 from holdfast.faults.points import reach
+from holdfast.frames.files import list_frames
 from holdfast.graph.model import Graph
 from holdfast.hosts.homes import Homes
 from holdfast.records.incidents import Incidents
@@ -37,7 +39,9 @@ __all__ = ["NEAR_DAMAGED", "Crew"]
 # What the host has of a unit is damaged or gone: it is not tried again, a backup is.
 NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004"})
 LOST = "HF-U034"
-PUT_BACK = frozenset({LOST, "HF-U035"})
+PUT_BACK = frozenset({LOST, "HF-U035", "HF-U036"})
+# A sealed frame cannot be read: whoever made it makes it again.
+FRAME_UNREADABLE = frozenset({"HF-F002", "HF-F005"})
 # Deleting a host's folder takes a moment, and its mark need not be the first to go.
 _DOUBT_S = 2.0
 
@@ -94,6 +98,35 @@ class Crew:
         if begun.is_restored and self._guards.is_lossy(name):
             self._placeless[name] = begun
 
+    def make_missing_again(self, written: Mapping[str, Callable[[], int]]) -> bool:
+        """At the start of a run: a unit whose sealed frames are gone, and needed, is put back and makes them again."""
+        missing = []
+        for unit in self if self._recovery is not None else ():
+            for stream in unit.unit.outputs:
+                queue = self._board.streams[stream]
+                needs = [n for reader, n in queue.taken.items() if reader not in self._placeless]
+                needs += [own() for sink, own in written.items() if self._reads(sink, stream)]
+                if min(needs, default=queue.sealed) + 1 < min(queue.frames, default=queue.sealed + 1):
+                    missing.append(unit.unit.name)
+        for name in dict.fromkeys(missing):
+            old = self._units[name]
+            for stream in old.unit.outputs:
+                _clear(self._folder.stream(stream))
+            begun = self._recovery.begin(name, self._folder.raise_epoch(), near_is_good=False)
+            for sentence in ("its sealed frames were damaged or missing", *begun.sentences):
+                Incidents(self._folder.root, epoch=begun.epoch).note(sentence, unit=name)
+            self.came_back(name, begun)
+            fresh = self._makers[name](
+                epoch=begun.epoch, frames_at_once=old.frames_wanted, settled=old.settled, is_changed=old.is_changed
+            )
+            at = fresh.recover()
+            self._units[name] = fresh
+            self._board.units[name].permitted = self._board.units[name].processed = at
+        return bool(missing)
+
+    def _reads(self, sink: str, stream: str) -> bool:
+        return any(each.name == sink and each.stream == stream and each.writer.idempotent for each in self._graph.sinks)
+
     def place_lossy(self, written: Mapping[str, Callable[[], int]]) -> bool:
         """At the start of a run: units that may lose, and whose host was lost, go on behind what anybody has seen."""
         for name, begun in self._placeless.items():
@@ -113,6 +146,9 @@ class Crew:
             for host in self._homes.lost():
                 with self._starting:
                     self._lost(host)
+        for sink, error in self._board.unreadable():
+            if not self._is_doubtful(f"sink {sink}", error):
+                self._make_again(error)
         for unit in self:
             name = unit.unit.name
             if unit.query is None or self._supervisor.is_dead(name) or self._units[name] is not unit:
@@ -120,7 +156,7 @@ class Crew:
             unit.report()
             if not unit.is_alive():
                 error = explain(self._graph, name, unit.query, unit.error, unit.committed)
-                if self._is_doubtful(name, error):
+                if self._is_doubtful(name, error) or self._make_again(error, reader=name):
                     continue
                 if error.code == "HF-U030":  # no unit can go on without the JVM
                     self._board.fail(error)
@@ -179,6 +215,33 @@ class Crew:
         for name in readers - hit:
             if not self._supervisor.is_dead(name):
                 self._supervisor.renew(name)  # what it was about to read is made again
+
+    def _make_again(self, error: HoldfastError, reader: str | None = None) -> bool:
+        """A sealed frame is damaged or missing: its unit goes back to its backup and makes it again. False: it cannot be had."""
+        maker = self._maker_of(error)
+        if maker is None or self._supervisor.care(maker).condition == "GIVEN_UP":
+            return False
+        if self._supervisor.is_dead(maker):
+            return True  # it is on its way back, and the frames with it; the reader is looked at again then
+        with self._starting:
+            unit = self._units[maker]
+            readers = self._board.lose(unit.unit.outputs)
+            for name in {maker, *readers}:
+                self._units[name].disown()
+            for stream in unit.unit.outputs:
+                _clear(self._folder.stream(stream))
+            self._died(maker, unit.committed + 1, frames_lost(self._graph, maker, self._homes.host_of[maker], error))
+            for name in (readers | ({reader} if reader else set())) - {maker}:
+                if name == reader or not self._supervisor.is_dead(name):
+                    self._supervisor.renew(name)
+        return True
+
+    def _maker_of(self, error: HoldfastError) -> str | None:
+        if self._homes is None or error.code not in FRAME_UNREADABLE:
+            return None
+        folder = Path(error.where).parent
+        makers = (unit.unit.name for unit in self if any(self._folder.stream(each) == folder for each in unit.unit.outputs))
+        return next(makers, None)
 
     def _restart(self, name: str) -> None:
         old, life = self._units[name], self._life(name)
@@ -276,3 +339,8 @@ class Crew:
         what = "given up" if care.condition == "GIVEN_UP" else "died"
         self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)
         logging.getLogger(f"holdfast.unit.{name}").warning("%s", error)  # in full: what is done about it follows
+
+
+def _clear(folder: Path) -> None:
+    for _, _, path in list_frames(folder):
+        path.unlink(missing_ok=True)

@@ -120,6 +120,19 @@ def near_damaged(graph: Graph, unit: str, host: str, error: HoldfastError) -> Un
     )
 
 
+def frames_lost(graph: Graph, unit: str, host: str, error: HoldfastError) -> UnitError:
+    return UnitError(
+        "HF-U036",
+        "FramesLost",
+        f"what host {host!r} has of the frames of unit {unit!r} cannot be used: {error.what}",
+        where=error.where or f"stream process {graph.name!r}, unit {unit!r}",
+        why=error.why,
+        effect="the unit is put back to its newest checkpoint and makes the frames after it again; consumers and sinks keep "
+        "what they have",
+        do="nothing for the data; look at the disk",
+    )
+
+
 def explain_start(graph: Graph, error: BaseException) -> HoldfastError | None:
     """A better error for a start that failed because the JVM is gone; None for other reasons."""
     if isinstance(error, HoldfastError) or not _jvm_is_gone(error, str(error)):

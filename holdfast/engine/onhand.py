@@ -7,24 +7,35 @@ from pathlib import Path
 
 from holdfast.engine.board import Board, Sealed
 from holdfast.engine.losing import Neighbours
+from holdfast.errors import HoldfastError
 from holdfast.frames.files import list_frames, read_frame
 from holdfast.protocols.wiring import Wiring
 
-__all__ = ["frames_on_disk", "neighbours"]
+__all__ = ["forget_leftovers", "frames_on_disk", "neighbours"]
 
 
-def frames_on_disk(folder: Path, upto: int) -> dict[int, Sealed]:
-    """The frames up to this one that lie here without a gap; those below a gap are needed by nobody, and go."""
+def frames_on_disk(folder: Path, upto: int, *, made_again: bool = False) -> dict[int, Sealed]:
+    """The frames up to this one that lie here without a gap. `made_again`: a damaged one is a gap, since it can be had."""
     found: dict[int, Sealed] = {}
     for n, _, path in reversed(list_frames(folder)):
         if n == upto - len(found):
-            record, _ = read_frame(path)
+            try:
+                record, _ = read_frame(path)
+            except HoldfastError:
+                if made_again:
+                    break
+                raise
             found[n] = Sealed(
                 n, record.boundary_us, record.rows, record.bytes, record.checksum, record.epoch, record.kind, str(path)
             )
-        elif n < upto:  # its deletion came to nothing
-            path.unlink(missing_ok=True)
     return found
+
+
+def forget_leftovers(folder: Path, first: int) -> None:
+    """Frames below the first that anybody needs: their deletion came to nothing."""
+    for n, _, path in list_frames(folder):
+        if n < first:
+            path.unlink(missing_ok=True)
 
 
 def neighbours(

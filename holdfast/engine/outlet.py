@@ -96,9 +96,9 @@ class Outlet(threading.Thread):
             while (frames := self._next_frames()) is not None:
                 try:
                     batch = [read_frame(Path(frame.file)) for frame in frames]
-                except (OSError, HoldfastError):
-                    if self._are_lost(frames):
-                        continue  # with their host: they are made again
+                except (OSError, HoldfastError) as error:
+                    if self._are_lost(frames, error):
+                        continue  # with their host, or alone: they are made again
                     raise
                 written = self._write(batch)
                 if written is None:
@@ -160,13 +160,18 @@ class Outlet(threading.Thread):
         with self._board.changed:
             self._board.changed.notify_all()
 
-    def _are_lost(self, frames: list) -> bool:
-        """Whether the queue has other files for them now, or will have, since their host is gone."""
+    def _are_lost(self, frames: list, error: Exception) -> bool:
+        """Whether the queue has other files for them now, or will have, since their host is gone or they cannot be read."""
         with self._board.changed:
             queue = self._board.streams[self.sink.stream]
-            return queue.keeps_unacked and self._board.changed.wait_for(
+            if not queue.keeps_unacked:
+                return False
+            self._board.found_unreadable(self.sink.name, error)
+            made_again = self._board.changed.wait_for(
                 lambda: any(queue.frames.get(frame.n) is not frame for frame in frames), timeout=_LOST_WAIT_S
             )
+            self._board.found_unreadable(self.sink.name, None)
+            return made_again
 
     def _next_frames(self) -> list | None:
         with self._board.changed:

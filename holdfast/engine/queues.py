@@ -9,7 +9,7 @@ from holdfast.engine.crew import Crew
 from holdfast.engine.deployment import sink_behind
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
-from holdfast.engine.onhand import frames_on_disk
+from holdfast.engine.onhand import forget_leftovers, frames_on_disk
 from holdfast.engine.outlet import Outlet
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
@@ -26,7 +26,7 @@ def restore_queues(
         committed = crew[unit.name].committed
         for stream in unit.outputs:
             queue = StreamQueue(stream, graph.queue_bytes, False, sealed=committed, keeps_unacked=guards is not None)
-            queue.frames = frames_on_disk(folder.stream(stream), committed)
+            queue.frames = frames_on_disk(folder.stream(stream), committed, made_again=guards is not None)
             board.streams[stream] = queue
     for unit in units:
         done = crew[unit.name].committed
@@ -40,7 +40,7 @@ def restore_queues(
                 queue.exempt.add(unit.name)
 
 
-def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int]) -> dict[str, int]:
+def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int], folder: StateFolder) -> dict[str, int]:
     """Find where each sink stands; returns the frame after which each began."""
     begun = {}
     for outlet in outlets:
@@ -54,4 +54,7 @@ def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int]) 
         written = min(max(last, first - 1), queue.sealed)
         board.sinks[sink.name] = (sink.stream, written)
         queue.acked[f"sink {sink.name}"] = written
+    for queue in board.streams.values():  # everybody has found what it needs
+        if not queue.from_source:
+            forget_leftovers(folder.stream(queue.name), min(queue.frames, default=queue.sealed + 1))
     return begun

@@ -196,12 +196,13 @@ class Run:
             Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch, spark=self._spark)
             for sink in self.graph.sinks
         ]
-        restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
-        if self._units.place_lossy({outlet.sink.name: outlet.last for outlet in self._outlets}):
-            restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
+        written = {outlet.sink.name: outlet.last for outlet in self._outlets}
+        for amend in (lambda: True, partial(self._units.make_missing_again, written), partial(self._units.place_lossy, written)):
+            if amend():
+                restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
-        new["sinks"] = stand_sinks(self._board, self._outlets, (old or {}).get("sinks", {}))
+        new["sinks"] = stand_sinks(self._board, self._outlets, (old or {}).get("sinks", {}), self.folder)
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
         new["start"] = {query.unit.name: query.begun for query in self._units}
         new["settled"] = {query.unit.name: query.settled for query in self._units}

@@ -197,4 +197,4 @@ class Supervisor:
 
 def _may_pass(error: HoldfastError) -> bool:
     """Whether the next try may fare better; what we found wrong ourselves comes out the same."""
-    return error.code in ("HF-O001", "HF-U031", "HF-U032", "HF-U033", "HF-U034", "HF-U035")
+    return error.code in ("HF-O001", "HF-U031", "HF-U032", "HF-U033", "HF-U034", "HF-U035", "HF-U036")

@@ -96,9 +96,9 @@ class UnitQuery:
         self.folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
-        self._is_changed, self.settled, self._guards = is_changed, settled, guards
+        self.is_changed, self.settled, self._guards = is_changed, settled, guards
         self.error: BaseException | None = None
-        self._frames_wanted, self.frames_at_once = frames_at_once, 1
+        self.frames_wanted, self.frames_at_once = frames_at_once, 1
         self.late_rows = 0
         self._permit_file = folder / "permit.json"
         self._permit_journal = Journal(folder, "permits", keep=512)
@@ -146,7 +146,7 @@ class UnitQuery:
         self._at = self.committed
         sealed = [n for folder in self._streams.values() for n, _, _ in list_frames(folder)]
         self.decided = max([self.committed, *sealed])
-        if self._is_changed:
+        if self.is_changed:
             # Sealed by the code before: it stays, whatever the new code makes of the same inputs.
             self.settled = max(sealed, default=self.settled)
         return self.committed
@@ -202,7 +202,7 @@ class UnitQuery:
                 str(self.folder),
                 wide_chunks=self._graph.chunks or 2,
             )
-            self.frames_at_once = self._frames_wanted if self._frame_plan.many else 1
+            self.frames_at_once = self.frames_wanted if self._frame_plan.many else 1
         if self._guards is not None:
             write_instance(self.folder, self._epoch)
             self._guards.join(self, self._at, self._epoch)

@@ -69,12 +69,13 @@ DO = {
     "lose host": _Kind("host", _ANY),
     "damage state": _Kind("state", _ANY, harm="damage"),
     "delete state": _Kind("state", _ANY, harm="delete"),
+    "delete frames": _Kind("frames", _ANY, harm="delete"),
     "damage copy": _Kind("copy", _ANY, harm="damage"),
     "delete copy": _Kind("copy", _ANY, harm="delete"),
     "slow store": _Kind("store", _ANY, harm="slow"),
     "fail store": _Kind("store", _ANY, harm="fail"),
 }
-_HOSTED = tuple(do for do, kind in DO.items() if kind.victim in ("host", "state", "copy", "store"))
+_HOSTED = tuple(do for do, kind in DO.items() if kind.victim in ("host", "state", "frames", "copy", "store"))
 #: What one run lives through inside, without being started again.
 INSIDE = ("kill python worker", "kill unit", "stall source", *_HOSTED)
 # What makes a unit be restarted, whoever it is: a recovery others can strike into.
@@ -155,7 +156,7 @@ def survivable(plan: Sequence[Fault], victims: Victims) -> bool:
     lost = {fault.at for fault in plan if fault.do == "lose host"}
     for unit in sorted({*victims.units} - victims.lossy):
         own = [fault for fault in plan if fault.whom == unit]
-        near = victims.host_of.get(unit) not in lost and not any(DO[fault.do].victim == "state" for fault in own)
+        near = victims.host_of.get(unit) not in lost and not any(DO[fault.do].victim in ("state", "frames") for fault in own)
         stores = victims.stores_of.get(unit, ())
         harmed = {store for store in stores if store in lost} | {fault.at for fault in own if DO[fault.do].victim == "copy"}
         if not near and (len(harmed) >= victims.needed or not stores):
@@ -313,6 +314,8 @@ def _place(fault: Fault, homes: Homes | None) -> dict[str, Any]:
             return {"folder": str(homes.folder(fault.at))}
         case "state":
             return {"folder": str(homes.unit_folder(fault.whom)), "harm": kind.harm}
+        case "frames":
+            return {"folders": [str(folder) for folder in homes.stream_folders(fault.whom)], "harm": kind.harm}
         case "copy":
             place = homes.stores_of(fault.whom)[fault.at].removeprefix("file://")
             return {"folder": f"{place}/{quoted(fault.whom)}/files", "harm": kind.harm}

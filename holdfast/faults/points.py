@@ -4,8 +4,8 @@ The engine calls `reach` at each. Unless a plan is armed (HOLDFAST_FAULTS, JSON:
 of {point, frame, victim[, unit, mark]}), that is one comparison. A process is killed
 with SIGKILL: the real thing, no clean-up, no exception. A unit is no process: its
 attempt dies by an exception in its query, as by any that Spark or a user's code raises.
-A logical host is a folder (`folder`): it is deleted with all that lies in it. State files
-of a unit and copies in a store are `damage`d (a byte of each is turned round) or `delete`d;
+A logical host is a folder (`folder`): it is deleted with all that lies in it. Sealed frames
+of a unit are deleted; state files of a unit and copies in a store are `damage`d (a byte of each is turned round) or `delete`d;
 a store is slow, or does not answer, for a while.
 
 A checkpoint is under way, and a unit is restarted, when they are: a fault planned there
@@ -114,6 +114,9 @@ def _strike(fault: dict, point: str, frame: int, unit: str) -> None:
         case "state":
             folder = Path(fault["folder"])
             if _harm(fault["harm"], [*folder.glob("runs/*/*.arrow"), *folder.glob("spark/*/state/**/*.*")]):
+                _note(fault, words)
+        case "frames":
+            if _harm(fault["harm"], [path for folder in fault["folders"] for path in Path(folder).glob("*.arrow")]):
                 _note(fault, words)
         case "copy":
             if _harm(fault["harm"], Path(fault["folder"]).glob("*")):

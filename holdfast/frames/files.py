@@ -188,7 +188,8 @@ def _open(path: Path | str) -> tuple[FrameRecord, Any]:
             f"the frame {Path(path).name} is not there.",
             where=str(path),
             effect="nothing was read; a frame leaves its queue only after all consumers have it",
-            do="was the state folder moved or cleaned by hand? Restore it, or start from empty state",
+            do="was the state folder moved or cleaned by hand? Restore it, or start from empty state; under hf.ecoc or "
+            "hf.uncoordinated a unit makes such a frame again by itself",
         ) from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
@@ -228,5 +229,6 @@ def _damaged(path: Path | str, why: str) -> FrameDiffers:
         where=str(path),
         why=why,
         effect="none of its rows was used",
-        do="check the disk; remove the file to have the frame made again from its inputs",
+        do="check the disk; put the file back from a copy, or start from empty state; under hf.ecoc or hf.uncoordinated "
+        "a unit makes such a frame again by itself",
     )

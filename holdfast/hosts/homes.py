@@ -156,6 +156,10 @@ class Homes:
     def stream(self, name: str) -> Path:
         return _made(self._home(self._maker.get(name, "")) / "streams" / name)
 
+    def stream_folders(self, unit: str) -> list[Path]:
+        """Where the frames of a unit lie; nothing is made."""
+        return [self._home(unit) / "streams" / stream for stream, maker in self._maker.items() if maker == unit]
+
     def staging(self, unit: str, epoch: int) -> Path:
         return _made(self._home(unit) / "staging" / str(epoch))
 

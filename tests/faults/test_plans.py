@@ -109,7 +109,7 @@ def test_a_plan_of_chaos_has_one_to_three_faults_that_can_be_carried_out(seed):
 def test_every_kind_of_fault_is_drawn_at_every_point():
     seen = {(fault.do, fault.point) for seed in range(400) for fault in drawn_plan(WARD, 1, 60, Random(seed))}
 
-    alone = {do: kind for do, kind in DO.items() if kind.victim not in ("host", "state", "copy", "store")}
+    alone = {do: kind for do, kind in DO.items() if kind.victim not in ("host", "state", "frames", "copy", "store")}
     assert seen == {(do, point) for do, kind in alone.items() for point in kind.points_of(WARD)}
     seen = {(fault.do, fault.point) for seed in range(5000) for fault in drawn_plan(ON_HOSTS, 1, 60, Random(seed))}
     assert seen == {(do, point) for do, kind in DO.items() for point in kind.points}
@@ -124,7 +124,7 @@ def test_a_random_plan_leaves_every_unit_something_to_come_back_from(seed, copie
     lost = {fault.at for fault in plan if fault.do == "lose host"}
     for unit in victims.units:
         own = {fault.do: fault.at for fault in plan if fault.whom == unit}
-        near = victims.host_of[unit] not in lost and not {"damage state", "delete state"} & {*own}
+        near = victims.host_of[unit] not in lost and not {"damage state", "delete state", "delete frames"} & {*own}
         harmed = {*stores[unit]} & lost | {own[do] for do in ("damage copy", "delete copy") if do in own}
         assert near or len(harmed) < copies
 

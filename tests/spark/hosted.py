@@ -99,12 +99,12 @@ def kinds(folder: Path, file: str) -> dict[int, str]:
         return dict(connection.execute("select frame, kind from _holdfast_ledger order by frame").fetchall())
 
 
-def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None) -> object:
+def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None, until_frame: int | None = None) -> object:
     """Run to the end with these faults, each of which has to strike."""
     state = folder / "state"
     marks = [folder / f"hit-{at}" for at in range(len(faults))]
     with points.arming(environment(faults, marks, homes_of(process.graph(), state))):
-        with process.start(state=state, spark=spark) as done:
+        with process.start(state=state, spark=spark, until_frame=until_frame) as done:
             hangs = threading.Timer(HANGS_S, _give_up, [done])
             hangs.start()
             try:

@@ -98,6 +98,30 @@ def test_state_is_damaged_and_units_die_while_checkpoints_are_under_way(spark, i
     assert met >= {("counted", "HF-U035"), ("rises", "HF-U035"), ("joined", "HF-U033")}
 
 
+def test_sealed_frames_are_deleted_while_they_are_needed(spark, ideal, tmp_path):
+    """By units that read them and by a sink: whoever made them makes them again.
+
+    Then between two runs, in the second of which rises needs frames of warm again, as its host is gone too.
+    """
+    folder = hosted.fresh(tmp_path / "one")
+    process = hosted.plant(folder, hf.ecoc(EVERY), backup=TWO)
+    faults = [
+        Fault("delete frames", "warm", 5, "renamed"),
+        Fault("delete frames", "counted", 8, "renamed"),
+        Fault("delete frames", "rises", 12, "committed"),
+    ]
+    moments = []
+    hosted.run(folder, spark, process, *faults, watch=lambda run: moments.append(run.consistency()), until_frame=14)
+    for path in (folder / "state" / "hosts").glob("*/streams/*/*.arrow"):
+        path.unlink()
+    shutil.rmtree(folder / "state" / "hosts" / "h2")
+    hosted.run(folder, spark, process)
+    assert hosted.content(folder) == ideal()
+    assert_consistent(moments)
+    assert "HF-U036" in {incident.code for incident in incidents_of(folder / "state")}
+    assert "its sealed frames were damaged or missing" in " / ".join(hosted.said(folder))
+
+
 def assert_consistent(moments) -> None:
     """At every moment; and what went with a host is brought again, so that in the end every edge would survive both its ends."""
     assert {(edge.stream, edge.consumer) for edge in moments[-1]} >= {("warm", "rises"), ("counted", "sink counted")}
