@@ -4,7 +4,8 @@
 
 FOLDER/trial.json says what to run. State and outputs lie in FOLDER: the user's state
 folder and sinks are not touched, nobody is alerted, no port is opened. It may die at any
-moment and is then started again with the same words (`faults.verifying`).
+moment and is then started again with the same words (`faults.verifying`). It ends when its
+standard input does: whoever started it is gone.
 
 At a pace, its first frame began when the first start was ready, and that moment stays: a run that
 is started again has to catch up, as behind a live source.
@@ -16,6 +17,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +64,14 @@ def _began_s(folder: Path) -> float:
     return time.monotonic() - (time.time() - began_us(folder) / 1e6)
 
 
+def _end_with_who_asked() -> None:
+    """A run nobody waits for any more would go on for ever."""
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
 def main(folder: Path) -> int:
+    threading.Thread(target=_end_with_who_asked, daemon=True).start()
     said = json.loads((folder / "trial.json").read_text())
     graph = load(said["file"]).graph()
     chosen = replace(load_profile(None, beside=graph.base), metrics=None, metrics_open=None, state=None)

@@ -204,7 +204,7 @@ class Bench:
             os_process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.faults.trial", str(folder)],
                 env={**os.environ, "HOLDFAST_FAULTS": json.dumps(armed)},
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # nobody writes: it ends when we do, however we end, and the trial with it
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
