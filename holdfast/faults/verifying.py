@@ -39,7 +39,8 @@ __all__ = ["SURVIVES", "Bench", "Ran", "Verified"]
 #: What this version lives through, and what it does not; `verify` says so with every answer.
 SURVIVES = (
     "deaths of Python workers, units, the JVM and the driver at any commit point, a lost last commit entry, "
-    "silent sources; with a protection also lost hosts, damaged state and damaged copies, slow and failing stores; "
+    "silent sources; with a protection also lost hosts, deleted frames, damaged state and damaged copies, slow and "
+    "failing stores; "
     "not the loss of the state folder, nor of a unit's host and all copies at once"
 )
 # Deaths without a new fault after which a run is given up: the second shows that it does not pass.
