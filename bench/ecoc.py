@@ -181,7 +181,7 @@ def main() -> None:
     given.rates = tuple(map(int, given.rates.split(",")))
     given.cis = tuple(map(int, given.cis.split(","))) if given.cis else (500, 1000) if given.quick else thesis.CIS
     given.rounds = given.rounds or (QUICK_ROUNDS if given.quick else ROUNDS)
-    given.loss_cis = (500,) if given.quick else (500, 1500, 3000)
+    given.loss_cis = (500,) if given.quick else (500, 3000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         spark = open_session(Path(folder) / "session")
         try:

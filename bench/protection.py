@@ -6,8 +6,9 @@ the claim and the stores of a protected run cost is inside. Frame time: frames o
 thousand rows, ecoc to stores of which every write takes 200 ms longer; milliseconds
 between two frames becoming visible.
 
-Turns alternate in one warm session and in changing order, so that the JVM of one side
-is not a luckier one:
+Turns alternate in one warm session and in changing order, to and fro, so that the JVM of
+one side is not a luckier one; of each side an alternation has eight turns of twenty frames
+(CPU), of which the median counts:
 
     none, none_again    the process without hosts; against each other they are the control
     ecoc                hf.ecoc(every="5 seconds"): every fifth frame
@@ -34,8 +35,11 @@ from bench.overhead import make_files, ours
 from bench.report import finish, median, say, spread
 
 ALTERNATIONS = 10
-SIZES = {"large": (1_000_000, 60), "small": (1_000, 40)}  # rows a frame, frames
-WARM = 3  # alternations before the counted ones: until then the JVM still compiles
+SIZES = {"large": (1_000_000, 20), "small": (1_000, 40)}  # rows a frame, frames
+# Of an alternation every side has so many turns, to and fro, and the median counts: this machine's own pace
+# changes by a third within a minute, more than any protection costs.
+TURNS = {"large": 8, "small": 1}
+WARM = {"large": 6, "small": 3}  # rounds before the counted ones: until then the JVM still compiles
 QUICK = {"large": (200_000, 10), "small": (1_000, 20)}
 SLOW_S = 0.2
 # Of Student's distribution, two-sided 95 %, by degrees of freedom.
@@ -98,15 +102,25 @@ def turns(spark, size: str, kinds: list[str], alternations: int, folder: Path, s
     say(f"making {frames} files of {rows:,} rows")
     make_files(folder / size, rows, frames)
     found: dict[str, list] = {kind: [] for kind in kinds}
-    for number in range(-WARM, alternations):
-        shift = number % len(kinds)
-        for kind in kinds[shift:] + kinds[:shift]:
+
+    def a_round(number: int) -> dict[str, float]:
+        shift = number // 2 % len(kinds)
+        order = (kinds[shift:] + kinds[:shift])[:: -1 if number % 2 else 1]
+        made = {}
+        for kind in order:
             used, seconds = turn(spark, kind, folder / size, folder / "turn", frames)
-            value = used * 1_000_000 / (rows * frames) if size == "large" else seconds * 1000
-            what = f"{value:.3f} CPU s a million rows" if size == "large" else f"{value:.1f} ms a frame"
-            say(f"  {'warming up' if number < 0 else f'turn {number + 1} of {alternations}':<14} {kind:<10} {what}")
-            if number >= 0:
-                found[kind].append(value)
+            made[kind] = used * 1_000_000 / (rows * frames) if size == "large" else seconds * 1000
+        return made
+
+    for number in range(WARM[size]):
+        say(f"  warming up     {a_round(number)}")
+    for alternation in range(alternations):
+        made = [a_round(alternation + at) for at in range(TURNS[size])]
+        for kind in kinds:
+            found[kind].append(median([each[kind] for each in made]))
+        unit = "CPU s a million rows" if size == "large" else "ms a frame"
+        said = ", ".join(f"{kind} {found[kind][-1]:.3f}" for kind in kinds)
+        say(f"  alternation {alternation + 1} of {alternations}: {said} {unit}")
     return found
 
 

@@ -102,6 +102,8 @@ class Recovery:
             if newest is not None:
                 self._put_back(unit, folder, newest, found)
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
+            elif self._homes.lives.get(self._homes.host_of[name], 0) > 0:
+                said.append(f"unit {name} begins again with its first frame: neither its host nor a store has anything of it")
         self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
         return Begun(found.epoch, found.near is None, found.near is None and newest is None, tuple(said))
 

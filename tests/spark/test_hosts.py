@@ -122,6 +122,17 @@ def test_sealed_frames_are_deleted_while_they_are_needed(spark, ideal, tmp_path)
     assert "its sealed frames were damaged or missing" in " / ".join(hosted.said(folder))
 
 
+def test_all_hosts_are_lost_between_two_runs(spark, ideal, tmp_path, caplog):
+    """No copy is left; the source has everything, and the sinks know what they have."""
+    folder = hosted.fresh(tmp_path / "one")
+    process = hosted.plant(folder, hf.ecoc(EVERY))
+    hosted.run(folder, spark, process, until_frame=12)
+    shutil.rmtree(folder / "state" / "hosts")
+    hosted.run(folder, spark, process)
+    assert hosted.content(folder) == ideal()
+    assert "unit rises begins again with its first frame" in caplog.text
+
+
 def assert_consistent(moments) -> None:
     """At every moment; and what went with a host is brought again, so that in the end every edge would survive both its ends."""
     assert {(edge.stream, edge.consumer) for edge in moments[-1]} >= {("warm", "rises"), ("counted", "sink counted")}
