@@ -98,15 +98,17 @@ class Crew:
         if begun.is_restored and self._guards.is_lossy(name):
             self._placeless[name] = begun
 
-    def make_missing_again(self, written: Mapping[str, Callable[[], int]]) -> bool:
-        """At the start of a run: a unit whose sealed frames are gone, and needed, is put back and makes them again."""
+    def make_missing_again(self, sinks: Mapping[str, list[int]]) -> bool:
+        """At the start of a run: a unit whose sealed frames are gone, and needed, is put back and makes them again.
+
+        `sinks`: by stream, the last frame that each sink has.
+        """
         missing = []
         for unit in self if self._recovery is not None else ():
             for stream in unit.unit.outputs:
                 queue = self._board.streams[stream]
-                needs = [n for reader, n in queue.taken.items() if reader not in self._placeless]
-                needs += [own() for sink, own in written.items() if self._reads(sink, stream)]
-                if min(needs, default=queue.sealed) + 1 < min(queue.frames, default=queue.sealed + 1):
+                has = [n for reader, n in queue.taken.items() if reader not in self._placeless] + sinks.get(stream, [])
+                if min(has, default=queue.sealed) + 1 < min(queue.frames, default=queue.sealed + 1):
                     missing.append(unit.unit.name)
         for name in dict.fromkeys(missing):
             old = self._units[name]
@@ -123,9 +125,6 @@ class Crew:
             self._units[name] = fresh
             self._board.units[name].permitted = self._board.units[name].processed = at
         return bool(missing)
-
-    def _reads(self, sink: str, stream: str) -> bool:
-        return any(each.name == sink and each.stream == stream and each.writer.idempotent for each in self._graph.sinks)
 
     def place_lossy(self, written: Mapping[str, Callable[[], int]]) -> bool:
         """At the start of a run: units that may lose, and whose host was lost, go on behind what anybody has seen."""

@@ -14,7 +14,7 @@ from holdfast.engine.outlet import Outlet
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 
-__all__ = ["restore_queues", "stand_sinks"]
+__all__ = ["restore_queues", "stand_sinks", "stood"]
 
 
 def restore_queues(
@@ -38,6 +38,15 @@ def restore_queues(
             queue.taken[unit.name] = max(0, done - port.feedback_frames)
             if port.feedback_frames and port.stream in unit.outputs:
                 queue.exempt.add(unit.name)
+
+
+def stood(outlets: Sequence[Outlet], known: dict[str, int]) -> dict[str, list[int]]:
+    """By stream, the last frame of each sink that can tell; one that is new takes what there is."""
+    found: dict[str, list[int]] = {}
+    for outlet in outlets:
+        if outlet.sink.writer.idempotent and outlet.sink.name in known:
+            found.setdefault(outlet.sink.stream, []).append(max(outlet.last(), known[outlet.sink.name]))
+    return found
 
 
 def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int], folder: StateFolder) -> dict[str, int]:

@@ -37,7 +37,7 @@ from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet
 from holdfast.engine.profile import Profile
 from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.queues import restore_queues, stand_sinks
+from holdfast.engine.queues import restore_queues, stand_sinks, stood
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot, why_degraded, with_backups
@@ -196,10 +196,12 @@ class Run:
             Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch, spark=self._spark)
             for sink in self.graph.sinks
         ]
-        written = {outlet.sink.name: outlet.last for outlet in self._outlets}
-        for amend in (lambda: True, partial(self._units.make_missing_again, written), partial(self._units.place_lossy, written)):
-            if amend():
-                restore_queues(self._board, self.graph, self.folder, units, self._units, self._guards)
+        restore = partial(restore_queues, self._board, self.graph, self.folder, units, self._units, self._guards)
+        restore()
+        if self._units.make_missing_again(stood(self._outlets, (old or {}).get("sinks", {}))):
+            restore()
+        if self._units.place_lossy({outlet.sink.name: outlet.last for outlet in self._outlets}):
+            restore()
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
         new["sinks"] = stand_sinks(self._board, self._outlets, (old or {}).get("sinks", {}), self.folder)
