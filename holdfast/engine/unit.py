@@ -98,6 +98,7 @@ class UnitQuery:
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
         self.is_changed, self.settled, self._guards = is_changed, settled, guards
         self.error: BaseException | None = None
+        self._has_given_in = False
         self.frames_wanted, self.frames_at_once = frames_at_once, 1
         self.late_rows = 0
         self._permit_file = folder / "permit.json"
@@ -264,6 +265,8 @@ class UnitQuery:
     # ---- one frame ----
 
     def is_alive(self) -> bool:
+        if self._has_given_in:  # its query may end later, or only begin: what it does is nothing any more
+            return False
         try:
             return bool(self.query.isActive)
         except Exception:
@@ -292,7 +295,7 @@ class UnitQuery:
 
     def give_in(self, error: BaseException) -> None:
         """Its state cannot be used: the query ends, and whoever looks after it hears why."""
-        self.error = error
+        self.error, self._has_given_in = error, True
 
         def end() -> None:  # not here: who calls may hold what the unit's own thread waits for
             self.disown()
@@ -393,7 +396,8 @@ class UnitQuery:
         try:
             self._work(batch, batch_id)
         except BaseException as error:
-            self.error = error
+            if not self._has_given_in:  # else it stumbled because it was stopped
+                self.error = error
             raise
 
     def _work(self, batch: DataFrame, batch_id: int) -> None:
