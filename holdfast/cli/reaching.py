@@ -28,8 +28,8 @@ def state_dirs(named: str | None, state: Path | None = None) -> list[Path]:
             raise _nothing_here("no process has run in this folder.", f"{FOLDER}/ has no state folder")
         return found
     if _is_file(named):
+        from holdfast.engine.folder import state_folder
         from holdfast.engine.profile import load_profile
-        from holdfast.engine.run import state_folder
         from holdfast.graph.loading import load
 
         graph = load(named).graph()

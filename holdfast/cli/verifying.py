@@ -77,8 +77,8 @@ def verify(
 def chaos(
     file: File,
     seed: Annotated[int, typer.Option(metavar="S", help="draws the plans")] = 0,
-    plans: Annotated[int, typer.Option(metavar="N", help="how many plans of one to three faults")] = 5,
-    only: Annotated[int | None, typer.Option(metavar="K", help="only plan K of this seed")] = None,
+    plans: Annotated[int, typer.Option(metavar="N", min=1, help="how many plans of one to three faults")] = 5,
+    only: Annotated[int | None, typer.Option(metavar="K", min=1, help="only plan K of this seed")] = None,
     input_: Input = None,
     state: State = None,
     frames: Frames = None,
@@ -179,8 +179,8 @@ def _bench(
 
 def _state_of(graph: Any, state: Path | None = None) -> Path:
     """As `run` would take it: said, in the profile, declared, or .holdfast/NAME."""
+    from holdfast.engine.folder import state_folder
     from holdfast.engine.profile import load_profile
-    from holdfast.engine.run import state_folder
 
     return state_folder(graph, state or load_profile(beside=graph.base).state)
 

@@ -26,7 +26,6 @@ from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
 from holdfast.errors import HoldfastError
 from holdfast.faults.points import reach
-from holdfast.frames.files import list_frames
 from holdfast.graph.model import Graph
 from holdfast.hosts.homes import Homes
 from holdfast.records.incidents import Incidents
@@ -39,7 +38,8 @@ __all__ = ["NEAR_DAMAGED", "Crew"]
 # What the host has of a unit is damaged or gone: it is not tried again, a backup is.
 NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004"})
 LOST = "HF-U034"
-PUT_BACK = frozenset({LOST, "HF-U035", "HF-U036"})
+PUT_BACK = frozenset({LOST, "HF-U035"})
+FRAMES_LOST = "HF-U036"
 # A sealed frame cannot be read: whoever made it makes it again.
 FRAME_UNREADABLE = frozenset({"HF-F002", "HF-F005"})
 # Deleting a host's folder takes a moment, and its mark need not be the first to go.
@@ -98,12 +98,12 @@ class Crew:
         if begun.is_restored and self._guards.is_lossy(name):
             self._placeless[name] = begun
 
-    def make_missing_again(self, sinks: Mapping[str, list[int]]) -> bool:
+    def make_missing_again(self, sinks: Mapping[str, list[int]]) -> list[str]:
         """At the start of a run: a unit whose sealed frames are gone, and needed, is put back and makes them again.
 
-        `sinks`: by stream, the last frame that each sink has.
+        `sinks`: by stream, the last frame that each sink has. Returns what is to be said of it.
         """
-        missing = []
+        missing, told = [], []
         for unit in self if self._recovery is not None else ():
             for stream in unit.unit.outputs:
                 queue = self._board.streams[stream]
@@ -112,11 +112,10 @@ class Crew:
                     missing.append(unit.unit.name)
         for name in dict.fromkeys(missing):
             old = self._units[name]
-            for stream in old.unit.outputs:
-                _clear(self._folder.stream(stream))
-            begun = self._recovery.begin(name, self._folder.raise_epoch(), near_is_good=False)
-            for sentence in ("its sealed frames were damaged or missing", *begun.sentences):
-                Incidents(self._folder.root, epoch=begun.epoch).note(sentence, unit=name)
+            begun = self._recovery.begin(name, self._folder.raise_epoch(), frames_are_gone=True)
+            met = frames_lost(self._graph, name, self._homes.host_of[name], None)
+            Incidents(self._folder.root, epoch=begun.epoch).note("put back", error=met, unit=name, frame=old.committed)
+            told += [met.what, *begun.sentences]
             self.came_back(name, begun)
             fresh = self._makers[name](
                 epoch=begun.epoch, frames_at_once=old.frames_wanted, settled=old.settled, is_changed=old.is_changed
@@ -124,7 +123,7 @@ class Crew:
             at = fresh.recover()
             self._units[name] = fresh
             self._board.units[name].permitted = self._board.units[name].processed = at
-        return bool(missing)
+        return told
 
     def place_lossy(self, written: Mapping[str, Callable[[], int]]) -> bool:
         """At the start of a run: units that may lose, and whose host was lost, go on behind what anybody has seen."""
@@ -227,8 +226,6 @@ class Crew:
             readers = self._board.lose(unit.unit.outputs)
             for name in {maker, *readers}:
                 self._units[name].disown()
-            for stream in unit.unit.outputs:
-                _clear(self._folder.stream(stream))
             self._died(maker, unit.committed + 1, frames_lost(self._graph, maker, self._homes.host_of[maker], error))
             for name in (readers | ({reader} if reader else set())) - {maker}:
                 if name == reader or not self._supervisor.is_dead(name):
@@ -253,7 +250,8 @@ class Crew:
                 met = self._supervisor.care(name).error
                 damaged = met is not None and met.code in PUT_BACK
                 reach("restoring", old.committed, name)
-                begun = self._recovery.begin(name, epoch, near_is_good=not damaged)
+                frames_are_gone = met is not None and met.code == FRAMES_LOST
+                begun = self._recovery.begin(name, epoch, near_is_good=not damaged, frames_are_gone=frames_are_gone)
                 epoch, is_restored = begun.epoch, begun.is_restored
                 reach("restored", old.committed, name)
                 for sentence in begun.sentences:
@@ -338,8 +336,3 @@ class Crew:
         what = "given up" if care.condition == "GIVEN_UP" else "died"
         self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)
         logging.getLogger(f"holdfast.unit.{name}").warning("%s", error)  # in full: what is done about it follows
-
-
-def _clear(folder: Path) -> None:
-    for _, _, path in list_frames(folder):
-        path.unlink(missing_ok=True)

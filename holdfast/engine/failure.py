@@ -120,13 +120,13 @@ def near_damaged(graph: Graph, unit: str, host: str, error: HoldfastError) -> Un
     )
 
 
-def frames_lost(graph: Graph, unit: str, host: str, error: HoldfastError) -> UnitError:
+def frames_lost(graph: Graph, unit: str, host: str, error: HoldfastError | None) -> UnitError:
     return UnitError(
         "HF-U036",
         "FramesLost",
-        f"what host {host!r} has of the frames of unit {unit!r} cannot be used: {error.what}",
-        where=error.where or f"stream process {graph.name!r}, unit {unit!r}",
-        why=error.why,
+        f"sealed frames of unit {unit!r} are missing or damaged on host {host!r}.",
+        where=error.where if error is not None else f"stream process {graph.name!r}, unit {unit!r}",
+        why="" if error is None else " ".join(filter(None, (error.what, error.why))),
         effect="the unit is put back to its newest checkpoint and makes the frames after it again; consumers and sinks keep "
         "what they have",
         do="nothing for the data; look at the disk",

@@ -26,9 +26,10 @@ from pathlib import Path
 
 from holdfast.engine.board import Sealed
 from holdfast.errors import StateRefused
+from holdfast.graph.model import Graph
 from holdfast.hosts.homes import Homes
 
-__all__ = ["StateFolder", "delete_frame"]
+__all__ = ["StateFolder", "delete_frame", "state_folder"]
 
 
 class StateFolder:
@@ -169,3 +170,12 @@ def delete_frame(stream: str, sealed: Sealed) -> None:
     """Of a frame that nobody needs again; one that only refers to other files has none."""
     if sealed.file:
         Path(sealed.file).unlink(missing_ok=True)
+
+
+def state_folder(graph: Graph, state: str | Path | None = None) -> Path:
+    """Where the process keeps what it knows: given, declared, or .holdfast/NAME here."""
+    if state is not None:
+        return Path(state)
+    if graph.state is not None:
+        return Path(graph.base) / graph.state
+    return Path(".holdfast") / graph.name

@@ -17,6 +17,8 @@ from pathlib import Path
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards, Stores
 from holdfast.engine.losing import Neighbours, Placed, go_on_after
+from holdfast.errors import StateRefused
+from holdfast.frames.files import list_frames
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
 from holdfast.hosts.activating import Activated, activate
@@ -77,17 +79,22 @@ class Recovery:
                     store.join(peers, [unit], enough)
         return Stores(tuple(opened), needed)
 
-    def begin(self, name: str, epoch: int, *, near_is_good: bool = True) -> Begun:
-        """Claim an epoch for the unit, not below `epoch`, and make its folder that of the state it starts from."""
+    def begin(self, name: str, epoch: int, *, near_is_good: bool = True, frames_are_gone: bool = False) -> Begun:
+        """Claim an epoch for the unit, not below `epoch`, and make its folder that of the state it starts from.
+
+        `frames_are_gone`: its state is good, but it has to go back and make frames again. Where no store can
+        say to where, what its host has stays as it is.
+        """
         unit, folder = self._units[name], self._homes.unit(name)
         for stream in unit.outputs:
             self._homes.stream(stream)
         self._folder.staging_of(name)
         stores = self.stores(name, has_near=near_is_good and instance_epoch(folder) is not None)
-        near = self._near(folder, name, stores) if near_is_good else None
+        near = self._near(folder, name, stores) if near_is_good and not frames_are_gone else None
         if not stores.opened:
             if near is None:
                 clear_unit(folder)
+                self._clear_frames(unit)
             self._guards.settle(name, stores, self._begun(name), None)
             return Begun(epoch, near is None, near is None, ())
         found = activate(
@@ -98,7 +105,11 @@ class Recovery:
         newest = found.manifest if found.manifest is not None and found.manifest.frame > self._begun(name) else None
         said = [f"a copy of unit {name} was passed over: {reason}" for reason in found.bad]
         if found.near is None:
+            if frames_are_gone and newest is None and any(store.life > 0 for store in stores.opened):
+                raise _nowhere(name, self._homes.host_of[name])
             clear_unit(folder)
+            if frames_are_gone:
+                self._clear_frames(unit)
             if newest is not None:
                 self._put_back(unit, folder, newest, found)
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
@@ -106,6 +117,11 @@ class Recovery:
                 said.append(f"unit {name} begins again with its first frame: neither its host nor a store has anything of it")
         self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
         return Begun(found.epoch, found.near is None, found.near is None and newest is None, tuple(said))
+
+    def _clear_frames(self, unit: Unit) -> None:
+        for stream in unit.outputs:
+            for _, _, path in list_frames(self._homes.stream(stream)):
+                path.unlink(missing_ok=True)
 
     def go_on(self, name: str, begun: Begun, around: Neighbours, schemas: Mapping[str, Schema], boundary_us: int) -> Placed:
         """A unit that may lose was put back: find its place among its neighbours, and seal LOST what cannot be had."""
@@ -149,3 +165,14 @@ def _noticed(store: OpenStore, unit: str) -> None:
         store.trace(unit)
     except StoreLost:
         store.reopen()
+
+
+def _nowhere(unit: str, host: str) -> StateRefused:
+    return StateRefused(
+        "HF-R017",
+        "NothingToMakeFramesFrom",
+        f"sealed frames of unit {unit!r} are missing on host {host!r}, and no store has a checkpoint to make them again from.",
+        why="the stores that kept its checkpoints have lost their folders since",
+        effect="what the host has of the unit stays as it is; sink tables are as they were",
+        do="bring back the missing frames, or the folder of a host or a backup that kept copies, and run again",
+    )

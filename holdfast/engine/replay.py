@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import deployment as deployed
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.folder import StateFolder, state_folder
 from holdfast.engine.profile import load_profile
-from holdfast.engine.run import Run, start_graph, state_folder
+from holdfast.engine.run import Run, start_graph
 from holdfast.errors import StateRefused, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Sink, Source

@@ -29,7 +29,7 @@ from holdfast.engine.control import ControlServer, not_begun
 from holdfast.engine.crew import Crew
 from holdfast.engine.edges import EdgeStatus, consistency
 from holdfast.engine.failure import explain_start
-from holdfast.engine.folder import StateFolder, delete_frame
+from holdfast.engine.folder import StateFolder, delete_frame, state_folder
 from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
@@ -57,21 +57,12 @@ from holdfast.redaction import hide_values
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Run", "start_graph", "state_folder"]
+__all__ = ["Run", "start_graph"]
 
 _PROGRESS_S = 0.5
 # Frames a batch may hold when a unit of frame-aware operators is behind: amortises Spark's cost
 # per batch, and holds a parameter change back by a fraction of a second.
 FRAMES_AT_ONCE = 64
-
-
-def state_folder(graph: Graph, state: str | Path | None = None) -> Path:
-    """Where the process keeps what it knows: given, declared, or .holdfast/NAME here."""
-    if state is not None:
-        return Path(state)
-    if graph.state is not None:
-        return Path(graph.base) / graph.state
-    return Path(".holdfast") / graph.name
 
 
 def start_graph(
@@ -198,7 +189,8 @@ class Run:
         ]
         restore = partial(restore_queues, self._board, self.graph, self.folder, units, self._units, self._guards)
         restore()
-        if self._units.make_missing_again(stood(self._outlets, (old or {}).get("sinks", {}))):
+        if told := self._units.make_missing_again(stood(self._outlets, (old or {}).get("sinks", {}))):
+            self.notes += told
             restore()
         if self._units.place_lossy({outlet.sink.name: outlet.last for outlet in self._outlets}):
             restore()

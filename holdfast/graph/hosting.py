@@ -9,6 +9,7 @@ Pure: plain values.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -78,6 +79,9 @@ def checked_hosts(hosts: object) -> tuple[Host, ...]:
     elif isinstance(hosts, Sequence) and not isinstance(hosts, str):
         found = tuple(Host(checked_name(name, what="host")) for name in hosts)
     else:
+        found = ()
+    folders = list(hosts.values()) if isinstance(hosts, Mapping) else []
+    if not found or not all(isinstance(folder, str | os.PathLike) for folder in folders):
         raise refuse("HF-C003", "UnknownWord", f"hosts={hosts!r} names no hosts.", do='write hosts=("a", "b") or hosts={"a": "/disk1", ...}')
     if len({host.name for host in found}) < len(found):
         raise refuse("HF-C003", "UnknownWord", f"hosts={hosts!r}: a name is used twice.", do="give each host a name of its own")

@@ -396,6 +396,8 @@ class StreamProcess:
         """Let the named operators live on one of the declared hosts; the others are spread over all."""
         names = [each.name for each in self._hosts] or list(DEFAULT_HOSTS)
         one_of(host, names, what="host")
+        if not operators:
+            raise refuse("HF-C003", "UnknownWord", f"place({host!r}) names no operator.", do=f"write place({host!r}, 'OPERATOR')")
         line = caller()[0]
         self._places.extend((name, host, line) for name in operators)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterator
 from itertools import combinations
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from holdfast.errors import Finding
 from holdfast.graph.durations import write_ms
@@ -71,18 +71,19 @@ def _copies(graph: Graph) -> Iterator[Finding]:
 
 
 def _folders(graph: Graph) -> Iterator[Finding]:
-    """Two folders of which one lies in the other are lost together."""
-    places = [(f"host '{host.name}'", _real(host.folder)) for host in graph.hosts if host.folder is not None]
-    for url in graph.backup.urls if graph.backup else ():
-        parts = urlsplit(url)
-        if parts.scheme == "file" or "://" not in url:
-            places.append((f"backup '{url}'", _real(unquote(parts.path) if parts.scheme == "file" else url)))
-    for (one, there), (other, here) in combinations(places, 2):
+    """Two folders of which one lies in the other are lost together. Undeclared hosts lie in the state folder."""
+    state = os.path.realpath(os.path.join(graph.base, graph.state) if graph.state else os.path.join(".holdfast", graph.name))
+    places = [(f"host '{host.name}'", os.path.realpath(host.folder)) for host in graph.hosts if host.folder is not None]
+    places += [(f"backup '{url}'", _place(url)) for url in (graph.backup.urls if graph.backup else ())]
+    for (one, there), (other, here) in combinations([*places, ("the state folder", state)], 2):
         if _is_within(here, there) or _is_within(there, here):
+            what = f"{one} and {other} lie in one folder." if there == here else (
+                f"{one} lies in {other}." if _is_within(there, here) else f"{other} lies in {one}."
+            )  # fmt: skip
             yield Finding(
                 "HF-G032",
                 "FolderShared",
-                f"{one} and {other} lie in one folder." if there == here else f"the folder of one of {one} and {other} lies in the other's.",
+                what,
                 where=graph.line,
                 why="what is lost with the one is lost with the other: no copy would be left",
                 effect=EFFECT,
@@ -90,12 +91,16 @@ def _folders(graph: Graph) -> Iterator[Finding]:
             )
 
 
-def _real(folder: str) -> str:
-    return os.path.realpath(os.path.expanduser(folder))
+def _place(url: str) -> str:
+    """A folder of this machine in one spelling; anything else as it is written."""
+    scheme, told, path = url.partition("://")
+    if not told or scheme in ("file", "local"):
+        return os.path.realpath(unquote(path) if told else url)
+    return url.rstrip("/")
 
 
-def _is_within(folder: str, other: str) -> bool:
-    return os.path.commonpath([folder, other]) == other
+def _is_within(place: str, other: str) -> bool:
+    return place == other or place.startswith(other.rstrip("/") + "/")
 
 
 def _uncovered(graph: Graph) -> Iterator[Finding]:

@@ -231,6 +231,11 @@ def test_every_copy_needs_another_host(hosts, backup, fits):
         ({"a": "/disk1", "b": "/disk2"}, hf.backup("file:///disk2/copies"), ["HF-G032"]),
         ({"a": "/disk1", "b": "/disk2"}, hf.backup("/other", "/other"), ["HF-G032"]),
         ({"a": "/disk1", "b": "/disk2"}, hf.backup("memory://disk2"), []),
+        ({"a": "/disk1", "b": "/disk2"}, hf.backup("local:///disk2/copies"), ["HF-G032"]),
+        ({"a": "/disk1", "b": "/disk2"}, hf.backup("memory://x", "memory://x/y"), ["HF-G032"]),
+        ({"a": ".", "b": "/disk2"}, None, ["HF-G032"]),
+        ({"a": ".holdfast/p/records", "b": "/disk2"}, None, ["HF-G032"]),
+        (None, hf.backup(".holdfast/p/hosts/host1/copies"), ["HF-G032"]),
     ],
 )
 def test_hosts_and_backups_do_not_share_a_folder(hosts, backup, code):

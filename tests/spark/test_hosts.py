@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import holdfast as hf
+from holdfast.errors import StateRefused
 from holdfast.faults.plans import Fault
 from holdfast.records.incidents import incidents_of
 from tests.spark import hosted
@@ -119,7 +120,24 @@ def test_sealed_frames_are_deleted_while_they_are_needed(spark, ideal, tmp_path)
     assert hosted.content(folder) == ideal()
     assert_consistent(moments)
     assert "HF-U036" in {incident.code for incident in incidents_of(folder / "state")}
-    assert "its sealed frames were damaged or missing" in " / ".join(hosted.said(folder))
+    assert [said for said in hosted.said(folder) if said.startswith("warm: put back")]
+
+
+def test_frames_that_cannot_be_made_again_are_asked_for_and_nothing_is_thrown_away(spark, ideal, tmp_path):
+    """warm lost its frames, and h2 with the only copy of it is gone too; what h1 has of warm is all there is."""
+    folder = hosted.fresh(tmp_path / "one")
+    hosts = folder / "state" / "hosts"
+    process = hosted.plant(folder, hf.ecoc(EVERY))
+    hosted.run(folder, spark, process, until_frame=14)
+    shutil.move(hosts / "h1" / "streams" / "warm", tmp_path / "warm")
+    shutil.rmtree(hosts / "h2")
+    with pytest.raises(StateRefused) as caught:
+        process.run(state=folder / "state", spark=spark)
+    assert caught.value.code == "HF-R017"
+    shutil.rmtree(hosts / "h1" / "streams" / "warm")
+    shutil.move(tmp_path / "warm", hosts / "h1" / "streams" / "warm")
+    hosted.run(folder, spark, process)
+    assert hosted.content(folder) == ideal()
 
 
 def test_all_hosts_are_lost_between_two_runs(spark, ideal, tmp_path, caplog):
