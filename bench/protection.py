@@ -113,7 +113,7 @@ def turns(spark, size: str, kinds: list[str], alternations: int, folder: Path, s
         return made
 
     for number in range(WARM[size]):
-        say(f"  warming up     {a_round(number)}")
+        say("  warming up: " + ", ".join(f"{kind} {value:.3f}" for kind, value in a_round(number).items()))
     for alternation in range(alternations):
         made = [a_round(alternation + at) for at in range(TURNS[size])]
         for kind in kinds:
