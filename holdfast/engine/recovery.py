@@ -24,7 +24,7 @@ from holdfast.graph.units import Unit
 from holdfast.hosts.activating import Activated, activate
 from holdfast.hosts.containers import unpack
 from holdfast.hosts.homes import Homes
-from holdfast.hosts.near import clear_unit, instance_epoch, put_back
+from holdfast.hosts.near import clear_unit, instance_epoch, put_back, write_instance
 from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
 from holdfast.protocols.activation import NearCheckpoint
 from holdfast.protocols.messages import Manifest
@@ -115,6 +115,9 @@ class Recovery:
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
             elif self._homes.lives.get(self._homes.host_of[name], 0) > 0:
                 said.append(f"unit {name} begins again with its first frame: neither its host nor a store has anything of it")
+        if found.near is not None or newest is not None:
+            # Whoever claimed the epoch owns what lies here, also if it never comes to its first frame.
+            write_instance(folder, found.epoch)
         self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
         return Begun(found.epoch, found.near is None, found.near is None and newest is None, tuple(said))
 
