@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from uuid import uuid4
 
 from holdfast.hosts.stores import OpenStore, file_name
@@ -45,3 +46,12 @@ def stored(store, manifest, contents, stage=Stage.FINAL):
     answer = store.ask(request(manifest, stage), contents)
     assert answer.verdict is Verdict.STORED
     return answer
+
+
+def wiped(store: OpenStore) -> None:
+    """Its folder is gone, wherever it lies."""
+    if "://" in store.url:
+        fs, root = store._place._opened
+        fs.rm(root, recursive=True)
+    else:
+        shutil.rmtree(store.url)

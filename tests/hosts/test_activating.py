@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,7 +12,7 @@ from holdfast.hosts.sealed import quoted
 from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.activation import NearCheckpoint
 from holdfast.protocols.messages import ClaimSent, Verdict
-from tests.hosts.checkpoints import UNIT, Contents, checkpoint, request, three
+from tests.hosts.checkpoints import UNIT, Contents, checkpoint, request, three, wiped
 
 
 class Clock:
@@ -241,14 +240,6 @@ def test_stores_that_know_nothing_of_a_unit_that_ran_must_all_say_so(stores):
     assert stores[0].trace(UNIT).epoch == 0
     stores[1].cut = False
     assert start(stores, near=NearCheckpoint(epoch=7, frame=40)).near is not None
-
-
-def wiped(store):
-    if "://" in store.url:
-        fs, root = store._place._opened
-        fs.rm(root, recursive=True)
-    else:
-        shutil.rmtree(store.url)
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["while it is open", "while nothing runs"])

@@ -10,15 +10,7 @@ import pytest
 from holdfast.hosts.sealed import quoted
 from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
 from holdfast.protocols.messages import ClaimGranted, ClaimRefused, ClaimSent
-from tests.hosts.checkpoints import UNIT, Contents, checkpoint, request, stored, three
-
-
-def wiped(store: OpenStore) -> None:
-    if "://" in store.url:
-        fs, root = store._place._opened
-        fs.rm(root, recursive=True)
-    else:
-        shutil.rmtree(store.url)
+from tests.hosts.checkpoints import UNIT, Contents, checkpoint, request, stored, three, wiped
 
 
 def test_a_lost_folder_is_noticed_and_the_store_learns_from_its_peers(base):
@@ -65,7 +57,7 @@ def test_a_store_opened_for_a_new_life_learns_before_it_takes_part(base):
 
 def test_a_store_does_not_take_part_after_half_of_its_peers(base):
     """The other half may know a higher epoch."""
-    contents, stores = Contents(), three(base)
+    stores = three(base)
     for store in stores:
         store.ask(ClaimSent(UNIT, 3, "h"))
     stores[0].ask(ClaimSent(UNIT, 7, "h"))

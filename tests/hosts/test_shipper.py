@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from pathlib import Path
 from queue import Queue
@@ -13,7 +12,7 @@ from holdfast.hosts.sealed import quoted
 from holdfast.hosts.shipping import Shipper
 from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
 from holdfast.protocols.messages import ClaimSent, Stage, Stamp, Verdict
-from tests.hosts.checkpoints import UNIT, Contents, checkpoint
+from tests.hosts.checkpoints import UNIT, Contents, checkpoint, wiped
 
 SOON_S = 20  # how long a test waits for what must come; only a failing one does
 
@@ -102,14 +101,6 @@ def plant(base):
 
 def shipped(plant):
     return plant.told.shipped.get(timeout=SOON_S)
-
-
-def wiped(store: OpenStore) -> None:
-    if "://" in store.url:
-        fs, root = store._place._opened
-        fs.rm(root, recursive=True)
-    else:
-        shutil.rmtree(store.url)
 
 
 def test_a_checkpoint_reaches_all_stores(plant):
