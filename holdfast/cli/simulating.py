@@ -2,9 +2,8 @@
 
 Uses all cores and shows progress. For people a few lines per graph go to standard error;
 standard output has one JSON line per graph and, where there are several, one for all of
-them. Exit 4 with an error that holds the replaying line if
-an invariant broke, or if the schedules rehearsed too little to say anything; 2 if the
-call makes no sense.
+them. Exit 4 with an error that holds the replaying line if an invariant broke, or if the
+schedules rehearsed too little to say anything; 2 if the call makes no sense.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-
 _PROTOCOLS = (
     "none, checkpoint, uncoordinated, ecoc, extended, two_phase; mixed: a lossless one drawn for each unit; mixed_lossy: any"
 )
@@ -32,14 +30,6 @@ _GRAPHS = (
     "sp1 a chain, sp2 a join, sp3 a cycle, sp4 two cycles, diamond, random without cycles, cycles at random, "
     "or all that the protocol runs on"
 )
-# Rare states, in words; the others are in the JSON line.
-_REACHED = {
-    "fault_while_pending": "a fault while a checkpoint waits for others",
-    "fault_while_shipping": "a fault while a checkpoint is on its way to its backup",
-    "fault_during_recovery": "a fault during a recovery",
-    "fault_at_both_ends": "a fault at both ends of an edge",
-    "zombie_after_activation": "an instance that wakes after it was replaced",
-}
 
 
 def add_to(app: typer.Typer) -> None:
@@ -118,6 +108,8 @@ def _show(report: Report) -> None:
 
 def _tell(report: Report, *, is_last: bool) -> None:
     """To people on standard error, to programs on standard output, where a terminal gets the last line only."""
+    from holdfast.simulation.run import PROBES
+
     figures = report.as_dict()
     if sys.stderr.isatty():
         print(file=sys.stderr)
@@ -127,7 +119,7 @@ def _tell(report: Report, *, is_last: bool) -> None:
         file=sys.stderr,
     )
     if is_last:
-        for name, words in _REACHED.items():
+        for name, words in PROBES.items():
             print(f"  {figures['probes'].get(name, 0.0):6.1%} had {words}", file=sys.stderr, flush=True)
     if is_last or not sys.stdout.isatty():
         print(json.dumps(figures), flush=True)

@@ -36,13 +36,13 @@ __all__ = [
     "total",
 ]
 
-PROBES = (
-    "fault_while_pending",
-    "fault_during_recovery",
-    "fault_at_both_ends",
-    "fault_while_shipping",
-    "zombie_after_activation",
-)
+PROBES = {
+    "fault_while_pending": "a fault while a checkpoint waits for others",
+    "fault_during_recovery": "a fault during a recovery",
+    "fault_at_both_ends": "a fault at both ends of an edge",
+    "fault_while_shipping": "a fault while a checkpoint is on its way to its backup",
+    "zombie_after_activation": "an instance that wakes after it was replaced",
+}
 """Rare states that every soak must reach in more than one schedule of a hundred."""
 
 # A schedule with fewer events or faults than these, on average, rehearses too little.
