@@ -160,6 +160,10 @@ class SinkAway(SinkError):
     """The same write may succeed later: frames stay queued, the sink tries again."""
 
 
+class SinkRefused(SinkError):
+    """The target refuses a row of the frame for its values; the same write fails again."""
+
+
 class FrameDiffers(HoldfastError):
     pass
 

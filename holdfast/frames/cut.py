@@ -27,7 +27,7 @@ from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US, FIRST_N
 from holdfast.frames.layout import one_chunk
 
-__all__ = ["LATE", "NULL_US", "Cut", "Cutter", "Late", "times_of"]
+__all__ = ["LATE", "NULL_US", "Cut", "Cutter", "Late", "is_time", "times_of"]
 
 Late = Literal["admit", "drop", "quarantine", "fail"]
 LATE: tuple[str, ...] = ("admit", "drop", "quarantine", "fail")
@@ -104,7 +104,7 @@ class Cutter:
         """
         invariant(not self._finished, "an element came after the end of its input")
         times = _as_us(times_us)
-        usable = (times >= _START_US) & (times < END_US)
+        usable = is_time(times)
         newest = np.empty(len(times) + 1, dtype=np.int64)  # [i]: newest before element i
         newest[0] = self._newest_us
         np.maximum.accumulate(np.where(usable, times, NULL_US), out=newest[1:])
@@ -150,10 +150,14 @@ class Cutter:
     def restored(cls, state: dict[str, Any]) -> Cutter:
         clock = FrameClock.from_json(state["clock"])
         cutter = cls(clock, state["grace_us"], state["late"], state["floor"] + 1)
-        cutter._newest_us = NULL_US if state["newest_us"] is None else state["newest_us"]
-        cutter._highest, cutter._seen = state["highest"], state["seen"]
-        cutter._finished = state["finished"]
+        cutter.go_back(state)
         return cutter
+
+    def go_back(self, state: dict[str, Any]) -> None:
+        """To where it was when it gave this state; what was fed since may be fed anew, or less of it."""
+        self._newest_us = NULL_US if state["newest_us"] is None else state["newest_us"]
+        self._floor, self._highest, self._seen = state["floor"], state["highest"], state["seen"]
+        self._finished = state["finished"]
 
     def _closed_at(self, newest_us: np.ndarray) -> np.ndarray:
         """The highest frame closed when these were the newest elements."""
@@ -176,6 +180,11 @@ class Cutter:
             effect="the input stops before this element; frames closed before it are as they were",
             do="declare a longer grace=, or late='admit', 'drop' or 'quarantine'",
         )
+
+
+def is_time(times_us: np.ndarray) -> np.ndarray:
+    """Which are times that have a frame."""
+    return (times_us >= _START_US) & (times_us < END_US)
 
 
 def times_of(column: pa.ChunkedArray | pa.Array) -> np.ndarray:

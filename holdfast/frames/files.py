@@ -1,9 +1,11 @@
 """Sealed frames as files: Arrow IPC, uncompressed, read in place.
 
 A frame is written beside its place and renamed into it, so a name that can be
-seen is a whole frame. The file carries its own record; the record is hashed as
-well, so damage to either is found. A number sealed again must have the same
-checksum: anything else is an error and the first one stays.
+seen is a whole frame. Behind it stands the hash of all its bytes (`sums`), which is
+compared before any of them is parsed, whoever reads it. The file carries its own
+record, and what lies under a frame's name must be that frame. A number sealed again
+must have the same checksum: anything else is an error and the first one stays,
+unless it is damaged.
 
 Touches only the folder it is given. No clock, randomness or Spark.
 """
@@ -23,6 +25,7 @@ import xxhash
 from holdfast.errors import Broken, FrameDiffers, UnitError, UsageError
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.frames.sums import checked_bytes, write_arrow
 from holdfast.graph.schemas import Schema
 
 __all__ = [
@@ -37,6 +40,7 @@ __all__ = [
 ]
 
 _RECORD, _SEAL = b"holdfast.frame", b"holdfast.seal"
+_SUMMED = b"holdfast.summed"  # there is a hash behind the file, or its end is missing
 _NAME = re.compile(r"(\d{8,})\.(stable|tentative|lost)\.arrow")
 _attempts = itertools.count()
 
@@ -68,19 +72,20 @@ def write_frame(
     checksum: str,
     reason: str = "",
     sync: bool = False,
+    mark: str = "",
+    mark_us: int = 0,
 ) -> Path:
     """Write canonical content under a name of its own; `publish` makes it a frame."""
     name = frame_name(n, kind)
     record = FrameRecord(
         stream, n, Kind(kind), epoch, boundary_us, table.num_rows, table.nbytes, checksum, name,
-        reason,
+        reason, mark, mark_us,
     )  # fmt: skip
     # Two attempts at one frame never share a file: process id, then a count inside it.
     tmp = Path(directory) / f"{name}.{os.getpid()}-{next(_attempts)}.tmp"
     text = json.dumps(record.to_json(), sort_keys=True).encode()
-    schema = table.schema.with_metadata({_RECORD: text, _SEAL: _seal(text)})
-    with pa.OSFile(str(tmp), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        writer.write_table(table.replace_schema_metadata(schema.metadata))
+    schema = table.schema.with_metadata({_RECORD: text, _SEAL: _seal(text), _SUMMED: b"1"})
+    write_arrow(tmp, table.replace_schema_metadata(schema.metadata))
     if sync:
         _sync(tmp)
     return tmp
@@ -90,11 +95,11 @@ def publish(tmp: Path | str, final: Path | str, *, sync: bool = False) -> FrameR
     """Rename a written frame into its place and return its record.
 
     A frame that is there already stays, whoever sealed it, if the content is the
-    same; other content is refused. One that cannot be read is replaced.
+    same; other content is refused. One that is damaged is replaced.
     """
     fresh = read_record(tmp)
     try:
-        there = read_record(final)
+        there = read_frame(final)[0]
     except (UnitError, FrameDiffers):
         there = None
     if there is not None:
@@ -141,18 +146,18 @@ def seal_frame(
 
 
 def read_record(path: Path | str) -> FrameRecord:
-    """The record of a frame, without its rows."""
+    """The record of a frame, without its rows; the bytes of both are checked."""
     return _open(path)[0]
 
 
 def read_frame(path: Path | str, *, verify: bool = False) -> tuple[FrameRecord, pa.Table]:
-    """A frame, mapped into memory. `verify` reads every byte and recomputes the checksum."""
-    record, reader = _open(path)
+    """A frame, mapped into memory after its bytes were checked. `verify` recomputes the checksum of its rows as well."""
+    record, reader, has_sum = _open(path)
     try:
         table = reader.read_all().replace_schema_metadata(None)
         if table.num_rows != record.rows:
             raise _damaged(path, f"it holds {table.num_rows} rows, its record says {record.rows}")
-        if verify:
+        if verify or not has_sum:
             table.validate(full=True)
             digest = checksum(
                 table, n=record.n, boundary_us=record.boundary_us, kind=record.kind
@@ -173,14 +178,21 @@ def sweep(directory: Path | str) -> int:
     return len(left)
 
 
-def _open(path: Path | str) -> tuple[FrameRecord, Any]:
+def _open(path: Path | str) -> tuple[FrameRecord, Any, bool]:
+    """Record, rows to be read, and whether all bytes were compared with a hash: not those of the version before."""
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+        content, has_sum = checked_bytes(path)
+        reader = pa.ipc.open_file(content)
         metadata = reader.schema.metadata or {}
         text = metadata.get(_RECORD, b"")
         if metadata.get(_SEAL) != _seal(text):
             raise _damaged(path, "its record is not the one that was written")
-        return FrameRecord.from_json(json.loads(text)), reader
+        if not has_sum and _SUMMED in metadata:
+            raise _damaged(path, "its end is missing")
+        record = FrameRecord.from_json(json.loads(text))
+        if _NAME.fullmatch(Path(path).name) and Path(path).name != record.path:
+            raise _damaged(path, f"it is the frame {record.path} of stream {record.stream!r}")
+        return record, reader, has_sum
     except FileNotFoundError as error:
         raise UnitError(
             "HF-F005",

@@ -58,7 +58,9 @@ class FrameRecord:
     bytes: int
     checksum: str  # hex, over canonical content; the epoch is not in it
     path: str = ""  # file name relative to the queue's folder; "" when it has no file
-    reason: str = ""  # why it is LOST or TENTATIVE
+    reason: str = ""  # why it is LOST or TENTATIVE, or marked
+    mark: str = ""  # "tainted": made from something that is missing (protocols.taint); no part of the content
+    mark_us: int = 0  # where the mark comes from: boundary of the last frame that is missing
 
     def __post_init__(self) -> None:
         invariant(self.n >= FIRST_N, f"frame {self.n} of {self.stream!r}: numbers start at 1")

@@ -41,7 +41,7 @@ class Incident:
 
 class Incidents:
     def __init__(self, root: Path, *, epoch: int = 0) -> None:
-        self._journal = Journal(root / "records", "incidents", keep=KEPT)
+        self._journal = Journal(root / "records", "incidents", keep=KEPT, vital=False)
         last = self._journal.last()
         self._next = 1 if last is None else last["n"] + 1
         self._epoch = epoch
@@ -85,9 +85,14 @@ class Incidents:
 
 
 def incidents_of(root: Path) -> list[Incident]:
-    """All that are kept, oldest first; fields of a newer version are passed over."""
+    """All that are kept, oldest first; fields of a newer version are passed over. A line that is damaged is one, the last."""
     if not (root / "records").is_dir():
         return []
     known = set(Incident.__dataclass_fields__)
-    found: list[dict[str, Any]] = list(Journal(root / "records", "incidents").entries())
-    return [Incident(**{name: value for name, value in each.items() if name in known}) for each in found]
+    journal = Journal(root / "records", "incidents", vital=False)
+    found: list[dict[str, Any]] = list(journal.entries())
+    incidents = [Incident(**{name: value for name, value in each.items() if name in known}) for each in found]
+    last = incidents[-1] if incidents else Incident(0, 0.0, "")
+    return incidents + [
+        Incident(last.n, last.at, "damaged record", last.epoch, code=each.code, text=str(each)) for each in journal.damage
+    ]

@@ -7,7 +7,6 @@ on the folder of a run that goes on, of one that was killed, and of a copy elsew
 from __future__ import annotations
 
 import difflib
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.records.incidents import Incident, incidents_of
 from holdfast.records.journal import Journal
+from holdfast.records.notes import read_note
 from holdfast.records.seals import seals_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,9 @@ class Kept:
                 effect="nothing was read or changed",
                 do="name the process or its file, in the folder it was started in; or say --state DIR",
             )
-        self.deployment: dict[str, Any] = json.loads(note.read_text())
+        self.deployment: dict[str, Any] = read_note(
+            note, effect="nothing was read or changed", do="put the file back from a copy"
+        )
 
     @property
     def process(self) -> str:

@@ -20,7 +20,7 @@ __all__ = ["LedgerEntry", "entry_in", "target_of"]
 
 _QUERY = (
     'select kind, checksum, epoch, "rows" from _holdfast_ledger where process = ? and sink = ? and frame = ?',
-    "select frame from _holdfast_epoch where process = ? and sink = ?",
+    "select * from _holdfast_epoch where process = ? and sink = ?",
 )
 
 
@@ -72,28 +72,37 @@ def entry_in(target: Mapping[str, Any], process: str, sink: str, n: int) -> Ledg
 def _in_sqlite(path: Path, process: str, sink: str, n: int) -> tuple[tuple | None, int | None]:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=2)
     try:
-        entry = connection.execute(_QUERY[0], (process, sink, n)).fetchone()
-        last = connection.execute(_QUERY[1], (process, sink)).fetchone()
+        return _asked(connection, process, sink, n)
     finally:
         connection.close()
-    return entry, last[0] if last else None
 
 
 def _in_duckdb(path: Path, process: str, sink: str, n: int) -> tuple[tuple | None, int | None]:
     import duckdb
 
     with duckdb.connect(str(path), read_only=True) as connection:
-        entry = connection.execute(_QUERY[0], [process, sink, n]).fetchone()
-        last = connection.execute(_QUERY[1], [process, sink]).fetchone()
-    return entry, last[0] if last else None
+        return _asked(connection, process, sink, n)
+
+
+def _asked(connection: Any, process: str, sink: str, n: int) -> tuple[tuple | None, int | None]:
+    """The ledger's row of the state folder's frame n, and the folder's last frame that is written."""
+    found = connection.execute(_QUERY[1], [process, sink])
+    names = [column[0] for column in found.description]
+    row = found.fetchone()
+    if row is None:
+        return None, None
+    epoch = dict(zip(names, row, strict=True))
+    base = epoch.get("base") or 0  # a ledger of an earlier version has none
+    return connection.execute(_QUERY[0], [process, sink, n + base]).fetchone(), epoch["frame"] - base
 
 
 def _in_folder(path: Path, n: int) -> LedgerEntry:
     lines = (path / "_holdfast" / "ledger.jsonl").read_text().splitlines()
-    last = json.loads(lines[0])["last"] if lines else 0
+    head = json.loads(lines[0]) if lines else {"last": 0}
+    last, n = head["last"], n + head.get("base", 0)
     for line in reversed(lines[1:]):
         try:
-            frame, _, checksum, epoch, rows = json.loads(line)
+            frame, _, checksum, epoch, rows, *_ = json.loads(line)
         except ValueError:
             continue  # torn: a run is writing it now, or was killed doing so
         last = max(last, frame)

@@ -1,9 +1,11 @@
 """What was set aside: late rows, records that could not be read, rows an operator raised on.
 
     sources/NAME/quarantine/00000012.parquet      late rows, by the frame that was open when they came
+    sources/NAME/quarantine/ahead-000000000007.parquet  rows ahead of the clock, by the ingest batch they came in
     sources/NAME/quarantine/bad-000000000007.jsonl  records as they came: {"at", "frame", "reason", "raw"}
     units/NAME/quarantine/00000041-PORT.parquet   rows an operator raised on; 00000041.json says why
     units/NAME/quarantine/00000041-PORT.2.parquet   and those it raised on once the first were left out
+    sinks/NAME/quarantine/00000041-STREAM.parquet   rows the target of a sink refused; 00000041.json says why
 
 Rows of a source with a log can be put back: they are handed to the source as a file
 in sources/NAME/put-back and become new elements of the next frames. What was put
@@ -13,7 +15,6 @@ same file is never put back twice, though a replay may set the same rows aside a
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -23,22 +24,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.atomic import make_folder, put_in_place
 from holdfast.errors import UsageError
 from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.masking import masked, shown_rows
+from holdfast.records.notes import note_in, read_note
 
 __all__ = ["SetAside", "put_back", "put_mended", "set_aside", "shown_item"]
 
 _LATE = re.compile(r"(\d{8,})\.parquet")
+_AHEAD = re.compile(r"ahead-\d+\.parquet")
 _POISON = re.compile(r"(\d{8,})-(.+?)(?:\.(\d+))?\.parquet")  # frame, port, which decision about the frame
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
     item: str  # what a user names: from the state folder, as in sources/ecg/quarantine/00000012.parquet
-    kind: str  # "late" | "bad" | "raised"
-    of: str  # source, or unit
+    kind: str  # "late" | "ahead" | "bad" | "raised" | "refused"
+    of: str  # source, unit or sink
     frame: int | None
     rows: int
     why: str
@@ -51,7 +55,7 @@ class SetAside:
 
 def set_aside(kept: Kept) -> list[SetAside]:
     """Everything that lies in quarantine, sources first, by name."""
-    return sorted([*_of_sources(kept), *_of_units(kept)], key=lambda each: each.item)
+    return sorted([*_of_sources(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item)
 
 
 def _of_sources(kept: Kept) -> Iterator[SetAside]:
@@ -61,6 +65,9 @@ def _of_sources(kept: Kept) -> Iterator[SetAside]:
             n = int(found[1])
             at = _put_back_at(kept, source, f"late-{path.name}")
             yield SetAside(item, "late", source, n, _parquet_rows(path), f"came late, while frame {n} was open", source, at)
+        elif _AHEAD.fullmatch(path.name):
+            at = _put_back_at(kept, source, f"{source}-{path.name}")
+            yield SetAside(item, "ahead", source, None, _parquet_rows(path), "was ahead of the clock when it came", source, at)
         elif path.name.startswith("bad-") and path.suffix == ".jsonl":
             records = _bad_records(path)
             reasons = sorted({str(each.get("reason", "")) for each in records})
@@ -91,24 +98,45 @@ def _of_units(kept: Kept) -> Iterator[SetAside]:
         yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, at)
 
 
+def _of_sinks(kept: Kept) -> Iterator[SetAside]:
+    for path in sorted(kept.root.glob("sinks/*/quarantine/*.parquet")):
+        found = _POISON.fullmatch(path.name)
+        if found is None:
+            continue
+        sink, n = path.parts[-3], int(found[1])
+        decisions, at = _note(path, n).get("decisions", []), int(found[3] or 1) - 1
+        if at >= len(decisions):
+            continue  # we died before it was decided: the rows are in the frame
+        error = str(decisions[at].get("error", "")).splitlines()
+        why = f"the target of sink {sink} refused them"
+        if error and not kept.hides_values:
+            why += f": {error[0]}"
+        yield SetAside(str(path.relative_to(kept.root)), "refused", sink, n, _parquet_rows(path), why, found[2])
+
+
 def _note(path: Path, n: int) -> dict[str, Any]:
     for note in (path.with_suffix(".json"), path.with_name(f"{n:08d}.json")):
         if note.is_file():
-            return json.loads(note.read_text())
+            return read_note(note, effect="nothing was shown or moved", do="put the file back from a copy")
     return {}
 
 
 def _parquet_rows(path: Path) -> int:
+    """How many rows it has; 0 if that cannot be read: `shown_item` says why."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(path).num_rows
+    try:
+        return pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError):
+        return 0
 
 
 def _bad_records(path: Path) -> list[dict[str, Any]]:
     found = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            found.append(json.loads(line))
+            found.append(note_in(line))
         except ValueError:
             found.append({"reason": "this line of the quarantine is damaged", "raw": line})
     return found
@@ -119,9 +147,9 @@ def shown_item(kept: Kept, item: str, *, limit: int = 100) -> tuple[SetAside, li
     found = _meant(kept, item)
     path = kept.root / found.item
     if found.kind != "bad":
-        import pyarrow.parquet as pq
+        from holdfast.records.asides import read_aside
 
-        return found, shown_rows(pq.read_table(path).slice(0, limit), hide=kept.hides_values)
+        return found, shown_rows(read_aside(path).slice(0, limit), hide=kept.hides_values)
     records = _bad_records(path)[:limit]
     if kept.hides_values:
         records = [{**each, "raw": masked(each.get("raw", "")), "reason": ""} for each in records]
@@ -150,9 +178,12 @@ def _meant(kept: Kept, item: str) -> SetAside:
 
 def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
     """Hand rows to their sources as new elements. All are looked at before the first is moved."""
+    from holdfast.records.asides import read_aside
+
     chosen = [_meant(kept, item) for item in items]
     for each in chosen:
         _refuse(kept, each)
+        read_aside(kept.root / each.item)  # or it would be refused by the source, long after
     moved = []
     for each in chosen:
         path = kept.root / each.item
@@ -196,6 +227,9 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         do = "nothing: the rows are in the stream already"
     elif item.kind == "bad":
         why, do = "these are records as they came, and they could not be read", "mend them where they come from, and send them again"
+    elif item.kind == "refused":
+        why = f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
+        do = "mend the rows or the table, and write them there yourself: the item is a Parquet file in the state folder"
     elif item.stream not in kept.sources:
         of = f"stream {item.stream!r}" if item.stream else f"an inner stream of unit {item.of!r}"
         why = f"they are rows of {of}, which is made by operators: it has no way in"
@@ -221,14 +255,14 @@ def _other_readers(kept: Kept, item: SetAside) -> list[str]:
 
 def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
-    journal = Journal(source, "put-back", keep=None, sync=True)
+    journal = Journal(source, "put-back", keep=None, sync=True, counted=True)
     last = journal.last()
     entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": str(path.relative_to(kept.root)), "rows": item.rows, "at": time.time(), "which": _which(path)}
     # Before: should we die after the move and a replay write the file again, it is still refused.
     journal.append(entry | {"state": "begun"})
     folder = source / "put-back"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    os.replace(path, folder / name)  # one file system: the rows are in one place or the other
+    make_folder(folder, sync=True, mode=0o700)
+    put_in_place(path, folder / name, sync=True)  # one file system: the rows are in one place or the other
     journal.append(entry | {"state": "done"})
     journal.close()
     return SetAside(**{**asdict(item), "put_back": _time(entry["at"])})
@@ -239,7 +273,7 @@ def _put_back_at(kept: Kept, source: str, name: str) -> str:
     folder = kept.root / "sources" / source
     if not folder.is_dir():
         return ""
-    own = [entry for entry in Journal(folder, "put-back").entries() if entry["file"] == name]
+    own = [entry for entry in Journal(folder, "put-back", counted=True).entries() if entry["file"] == name]
     if not own:
         return ""
     path = kept.root / own[-1]["from"]

@@ -35,7 +35,7 @@ class SealJournal:
     """One per source in operation; the thread of the source writes it."""
 
     def __init__(self, directory: Path) -> None:
-        self._journal = Journal(directory, "sealed", keep=KEPT_FRAMES)
+        self._journal = Journal(directory, "sealed", keep=KEPT_FRAMES, gapless=False, vital=False)
 
     def note(
         self,
@@ -64,6 +64,11 @@ class SealJournal:
             }
         )
 
+    def last_n(self) -> int:
+        """The newest frame noted here, as far as it can be read; 0 if there is none."""
+        last = self._journal.last()
+        return 0 if last is None else last["n"]
+
     def close(self) -> None:
         self._journal.close()
 
@@ -82,7 +87,7 @@ def seals_of(directory: Path) -> list[dict[str, Any]]:
     if not directory.is_dir():
         return []
     found: dict[int, dict[str, Any]] = {}
-    for entry in Journal(directory, "sealed").entries():
+    for entry in Journal(directory, "sealed", gapless=False).entries():
         before = found.get(entry["n"])
         epochs = [*before["epochs"], entry["epoch"]] if before else [entry["epoch"]]
         first_at = min(before["first_at"], entry["at"]) if before else entry["at"]

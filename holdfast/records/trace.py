@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.frames.identity import FrameRecord
 from holdfast.records.kept import Kept
 from holdfast.records.ledgers import entry_in
 
@@ -52,6 +53,9 @@ class FrameTrace:
     errors: tuple[dict[str, Any], ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     note: str = ""
+    kind: str = ""  # "lost": empty, since it could not be had
+    mark: str = ""  # "tainted": made from something that is missing
+    why: str = ""  # it is LOST or marked
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -143,7 +147,16 @@ def _made_frame(kept: Kept, stream: str, n: int) -> FrameTrace:
         errors=errors,
         counts=dict(commit.get("counts", {})) if commit else {},
         note=note,
+        **_marked(stream, record, commit),
     )
+
+
+def _marked(stream: str, record: FrameRecord | None, commit: dict[str, Any] | None) -> dict[str, str]:
+    """From the frame's own record or, once the queue has forgotten it, from the commit record."""
+    if record is not None:
+        return {"kind": str(record.kind), "mark": record.mark, "why": record.reason}
+    why = (commit or {}).get("marks", {}).get(stream)
+    return {"mark": "tainted", "why": why} if why else {}
 
 
 def _named(kept: Kept, stream: str, n: int, checksum: str) -> FrameTrace:
@@ -197,6 +210,9 @@ def trace_lines(found: FrameTrace, depth: int = 0) -> list[str]:
         lines.append(f"{pad}  holds     {found.rows:,} rows{late}, {found.bytes or 0:,} bytes, checksum {found.checksum}")
     elif found.checksum:
         lines.append(f"{pad}  checksum  {found.checksum}")
+    if found.kind == "lost" or found.mark:
+        word = "LOST" if found.kind == "lost" else found.mark.upper()
+        lines.append(f"{pad}  mark      {word}{': ' + found.why if found.why else ''}")
     if found.note:
         lines.append(f"{pad}  note      {found.note}")
     if found.unit and found.rows is not None:

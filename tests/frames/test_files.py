@@ -73,6 +73,7 @@ def test_every_flipped_byte_is_found_or_harmless(tmp_path: Path):
             assert actual[0] == expected[0]
             assert actual[1].equals(expected[1])
     assert found > record.bytes
+    assert found == len(whole)  # of a file with its hash no byte is harmless
 
 
 def test_every_truncation_is_found(tmp_path: Path):
@@ -86,13 +87,36 @@ def test_every_truncation_is_found(tmp_path: Path):
             read_frame(damaged, verify=True)
 
 
-def test_a_swapped_value_is_found_only_when_asked_for(tmp_path: Path):
-    """Reading in place stays free; verification is for transfers and restarts."""
+def test_a_swapped_value_is_found_by_whoever_reads_it(tmp_path: Path):
+    """Worker, sink and restart read without asking for more, and took `noodle` for what was sealed."""
     path = tmp_path / seal(tmp_path, [("needle", None, 1.0)]).path
     path.write_bytes(path.read_bytes().replace(b"needle", b"noodle"))
-    assert read_frame(path)[1]["patient"].to_pylist() == ["noodle"]
+    for read in (read_frame, read_record):
+        with pytest.raises(FrameDiffers, match="HF-F002"):
+            read(path)
+
+
+def test_a_frame_of_the_version_before_is_read_and_its_rows_are_checked(tmp_path: Path):
+    """It has no hash behind it: its own checksum is recomputed, whoever reads it."""
+    record = seal(tmp_path, [("needle", None, 1.0)])
+    path = tmp_path / record.path
+    table = pa.ipc.open_file(path.read_bytes()[:-24]).read_all()
+    about = {key: value for key, value in table.schema.metadata.items() if key != b"holdfast.summed"}
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema.with_metadata(about)) as writer:
+        writer.write_table(table.replace_schema_metadata(about))
+    assert read_frame(path)[0] == record
+    path.write_bytes(path.read_bytes().replace(b"needle", b"noodle"))
     with pytest.raises(FrameDiffers, match="HF-F002"):
-        read_frame(path, verify=True)
+        read_frame(path)
+
+
+def test_a_frame_under_the_name_of_another_is_none(tmp_path: Path):
+    """A misdirected write, or a file put back under a wrong name."""
+    path = tmp_path / seal(tmp_path, ROWS).path
+    other = path.rename(tmp_path / frame_name(13, Kind.STABLE))
+    with pytest.raises(FrameDiffers, match="HF-F002.*") as raised:
+        read_frame(other)
+    assert "00000012.stable.arrow" in raised.value.why
 
 
 def test_the_same_frame_sealed_again_is_accepted_in_any_order_of_rows(tmp_path: Path):
@@ -119,6 +143,20 @@ def test_a_torn_frame_in_the_place_is_replaced(tmp_path: Path):
     path.write_bytes(path.read_bytes()[:100])
     assert seal(tmp_path, ROWS) == first
     assert read_frame(path, verify=True)[0] == first
+
+
+def test_a_damaged_frame_in_the_place_is_replaced_and_a_whole_one_stays(tmp_path: Path):
+    """Its record could be read, so it stayed, and whoever read it next met the damage again."""
+    first = seal(tmp_path, [("needle", None, 1.0)])
+    path = tmp_path / first.path
+    whole = path.read_bytes()
+    inode = path.stat().st_ino
+    assert seal(tmp_path, [("needle", None, 1.0)], epoch=2) == first
+    assert path.stat().st_ino == inode
+    path.write_bytes(whole.replace(b"needle", b"noodle"))
+    again = seal(tmp_path, [("needle", None, 1.0)], epoch=2)
+    assert (again.checksum, again.epoch) == (first.checksum, 2)
+    assert read_frame(path)[1]["patient"].to_pylist() == ["needle"]
 
 
 def test_frames_are_listed_by_number_and_tmp_files_are_not_frames(tmp_path: Path):

@@ -49,6 +49,19 @@ def test_everything_set_aside_is_listed_with_its_reason(kept):
     ]  # fmt: skip
 
 
+def test_rows_ahead_of_the_clock_are_listed_and_put_back_once(kept):
+    ahead = "sources/probes/quarantine/ahead-000000000009.parquet"
+    pq.write_table(pa.Table.from_pylist(ROWS[:1], SCHEMA.arrow), kept.root / ahead)
+    found = {each.item: (each.kind, each.rows, each.why) for each in set_aside(kept)}
+    assert found[ahead] == ("ahead", 1, "was ahead of the clock when it came")
+    put_back(kept, [ahead])
+    target = kept.root / "sources/probes/put-back/probes-ahead-000000000009.parquet"
+    assert pq.read_table(target).num_rows == 1
+    target.rename(kept.root / ahead)
+    with pytest.raises(UsageError, match="HF-E021"):
+        put_back(kept, [ahead])
+
+
 def test_rows_are_shown(kept):
     assert [row["celsius"] for row in shown_item(kept, "00000002.parquet")[1]] == [70.0, 71.0]
     assert shown_item(kept, BAD)[1][0]["raw"] == '{"zone": "9x"}'
