@@ -86,7 +86,7 @@ class Topic:
             elif level == "+":
                 patterns.append("[^/]*")
             elif level == "#" and at == len(levels) - 1:
-                patterns.append(".*")
+                continue  # the level above too, as brokers see it: see below
             elif set(level) & set("{}+#") or not text:
                 raise not_an_address(text, f"level {level!r} of the topic is no name, {{column}}, + or #", example)
             else:
@@ -95,7 +95,9 @@ class Topic:
             raise not_an_address(text, "a column stands in the topic twice", example)
         self.columns = tuple(names)
         self.filter = "/".join("+" if re.fullmatch(r"\{.*\}", level) else level for level in levels)
-        self._matches = re.compile("/".join(patterns), re.DOTALL)
+        # A topic that did not match would leave its columns to the payload, and so to whoever sends it.
+        deeper = ("(?:/.*)?" if patterns else ".*") if levels[-1] == "#" else ""
+        self._matches = re.compile("/".join(patterns) + deeper, re.DOTALL)
 
     def given(self, topic: str) -> dict[str, str]:
         """The columns of a message's topic."""

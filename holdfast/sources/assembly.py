@@ -45,6 +45,7 @@ class Assembly:
         self._open: dict[int, _Open] = {}
         self.next = first  # the frame that is handed out next
         self._failed: SourceError | None = None
+        self.failed_at: int | None = None  # the row of its file that stops the source
 
     def add(self, file: IndexedFile, piece: Piece, cutter: Cutter, late: str | None = None) -> int:
         """Cut the next rows of `file`. Returns the frame up to which all is closed.
@@ -53,7 +54,8 @@ class Assembly:
 
         The cutter admits whatever is late; what is declared for late elements is
         done here. An element that stops the source stops it after the frames
-        before it, however the input was handed over: take them, then `check`.
+        before it, however the input was handed over: take them, then `check`. Cutting
+        stands before that element then, at row `failed_at` of the file.
         """
         if not piece.rows or self._failed is not None:
             return cutter.closed
@@ -65,9 +67,10 @@ class Assembly:
         before = cutter.state()
         policy = late or self._context.late
         at = self._add(file, piece.start, piece.times_us, cutter.feed(piece.times_us), policy)
-        if self._failed is None:
-            return cutter.closed
-        return Cutter.restored(before).feed(piece.times_us[:at]).closed
+        if self._failed is not None:
+            cutter.go_back(before)
+            cutter.feed(piece.times_us[:at])
+        return cutter.closed
 
     def _place_in_order(
         self, piece: Piece, cutter: Cutter
@@ -104,6 +107,7 @@ class Assembly:
     ) -> int:
         """How many of the rows were placed: all, or those before one that fails."""
         at, self._failed = self._first_failure(file, start, times_us, cut, policy)
+        self.failed_at = None if self._failed is None else start + at
         frames, late = cut.frames[:at], cut.late[:at]
         keys = frames
         if late.any():
@@ -120,6 +124,31 @@ class Assembly:
                 elif key < 0:
                     self._at(-key).apart.append((file, ranges))
         return at
+
+    def would_stop(self, file: IndexedFile, piece: Piece, cutter: Cutter) -> tuple[int, SourceError] | None:
+        """The first row of the piece that would stop the source, counted from the piece's start; nothing is placed."""
+        times = piece.times_us
+        cut = Cutter.restored(cutter.state()).feed(times)
+        at, error = self._first_failure(file, piece.start, times, cut, self._context.late)
+        return None if error is None else (at, error)
+
+    def open_rows(self) -> dict[int, int]:
+        """id of a file -> the lowest row of it that an open frame has."""
+        found: dict[int, int] = {}
+        for state in self._open.values():
+            for file, ranges in (*state.parts, *state.apart):
+                low = int(ranges[0, 0])
+                found[id(file)] = min(found.get(id(file), low), low)
+        return found
+
+    def open_files(self) -> dict[int, list[int]]:
+        """number of a growing file -> the open frames that have rows of it."""
+        found: dict[int, list[int]] = {}
+        for n, state in sorted(self._open.items()):
+            files = {file.no for file, _ in (*state.parts, *state.apart)}
+            for no in files | {reference.no for reference in (*state.kept, *state.kept_apart)}:
+                found.setdefault(no, []).append(n)
+        return found
 
     def check(self) -> None:
         """Raise what stopped the source, if anything did."""
@@ -262,7 +291,7 @@ def _time_jumps(where: str, ahead: int, time_us: int) -> SourceError:
         where=where,
         why=f"its time is {_show(time_us)}",
         effect="its frame is not made; frames before it stand",
-        do="correct the time, use a longer frame, or begin a new state folder after the gap",
+        do="correct the time; or begin a new state folder (--state DIR) after the gap, or with a longer frame",
     )
 
 
@@ -285,7 +314,7 @@ def _element_late(where: str, n: int, time_us: int) -> SourceError:
         where=where,
         why=f"frame {n} is the lowest open one; late='fail' was declared",
         effect="the input stops before this element; frames closed before it are as they were",
-        do="declare a longer grace=, or late='admit', 'drop' or 'quarantine'",
+        do="declare late='admit', 'drop' or 'quarantine' and run again; a longer grace= needs a new state folder",
     )
 
 

@@ -2,25 +2,28 @@
 
 Quarantined, an element lies as it came in `quarantine/bad-<batch>.jsonl` of the
 source's folder, one JSON object each: {"at", "frame", "reason", "raw"}. The file
-is named by the ingest batch and synced before that batch is logged. So it is
+is named by the ingest batch and synced before that batch is logged; rows ahead of the
+clock (`ahead`) lie beside it, in `ahead-<batch>.parquet`. So each is
 written once however often the batch is tried, and what it holds is acknowledged
 only when it is safe.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 
 from holdfast.errors import SourceError
+from holdfast.records.asides import write_aside
+from holdfast.records.notes import as_note
 
-__all__ = ["REFUSED", "Bad", "Terms", "halved", "quarantine_bad"]
+__all__ = ["REFUSED", "Bad", "Terms", "halved", "quarantine_ahead", "quarantine_bad"]
 
 # What pyarrow and json raise for values that do not fit; JSON nested too deep is a RecursionError.
 REFUSED = (
@@ -42,6 +45,9 @@ class Terms:
     source: str
     new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
     missing: str = "error"  # "error" | "null": a declared field that is not there
+    unheld: Mapping[str, str] = field(default_factory=dict)  # what a sink below cannot hold, and which sink
+    time: str | None = None  # a column in which each must have a time
+    judges_ahead: bool = False  # times that are none because they are too late are judged by `ahead`
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +89,25 @@ def halved(
 def quarantine_bad(folder: Path, batch: int, found: Sequence[Bad]) -> None:
     """Durable on return."""
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    folder.mkdir(parents=True, exist_ok=True)
-    final = folder / f"bad-{batch:012d}.jsonl"
+    records = ({"at": at, "frame": None, "reason": bad.reason, "raw": bad.raw} for bad in found)
+    lines = (as_note(record) + "\n" for record in records)
+    _write(folder / f"bad-{batch:012d}.jsonl", lambda file: file.writelines(line.encode() for line in lines))
+
+
+def quarantine_ahead(folder: Path, batch: int, rows: pa.Table) -> None:
+    """Durable on return."""
+    _write(folder / f"ahead-{batch:012d}.parquet", lambda file: write_aside(file, rows))
+
+
+def _write(final: Path, write: Callable[[IO[bytes]], object]) -> None:
+    final.parent.mkdir(parents=True, exist_ok=True)
     whole = final.with_suffix(".tmp")
-    with open(whole, "w", encoding="utf-8") as file:
-        for bad in found:
-            record = {"at": at, "frame": None, "reason": bad.reason, "raw": bad.raw}
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+    with open(whole, "wb") as file:
+        write(file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(whole, final)
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(final.parent, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

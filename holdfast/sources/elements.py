@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -11,8 +12,9 @@ from holdfast.errors import SourceError
 from holdfast.sources.bad import Bad, Terms, halved
 from holdfast.sources.fit import check_fits, fit, no_column
 from holdfast.sources.records import MORE, Record, parse_records
+from holdfast.sources.timed import fitting
 
-__all__ = ["table_of"]
+__all__ = ["item_of", "table_of"]
 
 
 def table_of(items: Sequence[object], terms: Terms, first: int, *, first_only: bool) -> tuple[pa.Table, list[Bad]]:
@@ -25,9 +27,10 @@ def table_of(items: Sequence[object], terms: Terms, first: int, *, first_only: b
     tables: list[pa.Table] = []
     bad: list[Bad] = []
     at = 0
+    alike = len(set(map(type, items))) < 2
     while at < len(items) and not (bad and first_only):
         kind = _kind(items[at])
-        end = at + 1
+        end = len(items) if alike and kind is not None else at + 1
         while kind is not None and end < len(items) and _kind(items[end]) is kind:
             end += 1
         some = items[at:end]
@@ -37,6 +40,17 @@ def table_of(items: Sequence[object], terms: Terms, first: int, *, first_only: b
         bad += [Bad(at + each.at, each.error, each.reason, each.raw) for each in failed]
         at = end
     return pa.concat_tables([terms.schema.arrow.empty_table(), *tables]), bad
+
+
+def item_of(row: int, items: Sequence[object], bad: Sequence[Bad]) -> int:
+    """The place of the item that gave this row of the table, the bad ones among them left out."""
+    left_out = Counter(each.at for each in bad)
+    for at, item in enumerate(items):
+        is_table = hasattr(item, "columns") or isinstance(item, pa.RecordBatch)
+        row -= (len(item) if is_table else 1) - left_out[at]
+        if row < 0:
+            return at
+    raise IndexError(row)
 
 
 def _kind(item: object) -> type | None:
@@ -49,7 +63,7 @@ def _rows(
     named: Callable[[object], dict] = _checked if isinstance(items[0], dict) else _named
 
     def attempt(some: Sequence[object]) -> pa.Table:
-        return pa.Table.from_pylist([named(item, terms) for item in some], schema=terms.schema.arrow)
+        return fitting(pa.Table.from_pylist([named(item, terms) for item in some], schema=terms.schema.arrow), terms)
 
     tables, failed = halved(items, attempt, first_only)
     return tables, [_bad(items[at], at, first + at, error, terms) for at, error in failed]
@@ -69,12 +83,12 @@ def _arrow(
     if first_only:
         try:
             check_fits(item.schema, terms.schema, where)
-            return [fit(item, terms.schema, where)], []
+            return [fitting(fit(item, terms.schema, where), terms)], []
         except SourceError as error:
             return [], [Bad(0, error, error.what, f"table of {item.num_rows} rows: {item.schema.names}")]
     # A table of other columns is nobody's bad row: dropped whole, it would take all its rows along.
     check_fits(item.schema, terms.schema, where)
-    tables, failed = halved(item, lambda some: fit(some, terms.schema, where), first_only)
+    tables, failed = halved(item, lambda some: fitting(fit(some, terms.schema, where), terms), first_only)
     return tables, [Bad(0, error, error.why, repr(item[at : at + 1].to_pylist()[0])) for at, error in failed]
 
 

@@ -5,6 +5,9 @@ depends on the files alone, so every host that can read them makes the same
 frames, and none of them is copied. With no element time (ARRIVAL), each file is
 one frame.
 
+With `growing=True` the files may grow and more may come: no end, and frames are
+written down as they close (`growing`).
+
 Here is the declaration; `cutting` does the work. It imports no Arrow, so that
 `check` stays quick.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import glob
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +25,10 @@ from holdfast.graph.declared import did_you_mean
 from holdfast.sources.pace import Pace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast.sources.cutting import OpenFiles
+    from holdfast.sources.growing import OpenGrowing
     from holdfast.sources.reader import SourceContext
 
 __all__ = ["FileReader"]
@@ -40,9 +47,6 @@ _FORMATS = {
 class FileReader:
     """Made by `hf.read.files`. Declares; opens nothing."""
 
-    bounded = True
-    reliable = True
-
     def __init__(
         self,
         pattern: str | os.PathLike[str],
@@ -50,12 +54,25 @@ class FileReader:
         format: str | None = None,
         rate: object = None,
         options: dict[str, object] | None = None,
+        growing: bool = False,
     ) -> None:
+        self.growing = growing
+        # What was there when a frame closed is chance: such frames come out of a list, as those of live sources do.
+        self.bounded = self.reliable = not growing
         self.pattern = os.fspath(pattern)
         self.rate = rate  # the engine releases frames at this pace
         self._pace = Pace.of(rate)
         self.options = dict(options or {})
         self.format = format
+        if growing and rate is not None:
+            raise UsageError(
+                "HF-C030",
+                "NotARate",
+                "rate= means nothing to files that grow.",
+                why="they have a pace of their own",
+                effect="nothing was declared",
+                do="leave rate= out, or growing=True",
+            )
         if format is not None and format not in ("parquet", "csv", "json"):
             raise UsageError(
                 "HF-C031",
@@ -66,30 +83,43 @@ class FileReader:
             )
 
     def describe(self) -> str:
-        return f"files {self.pattern}, {self._pace}"
+        return f"files {self.pattern}, " + ("growing" if self.growing else str(self._pace))
 
-    def open(self, context: SourceContext) -> OpenFiles:
+    def open(self, context: SourceContext) -> OpenFiles | OpenGrowing:
+        if self.growing:
+            from holdfast.sources.growing import OpenGrowing
+
+            self._check_folder(context)
+            return OpenGrowing(self, context, lambda: self._list(context))
         from holdfast.sources.cutting import OpenFiles
 
         return OpenFiles(self, context, self._list(context))
 
+    def _check_folder(self, context: SourceContext) -> None:
+        """Files may come later; the folder they come to is there, or its name is wrong."""
+        folder = os.path.join(context.base, self.pattern)
+        while glob.has_magic(folder) or (folder and not os.path.isdir(folder) and folder.endswith(self.pattern)):
+            folder = os.path.dirname(folder)
+        if not os.path.isdir(folder):
+            raise SourceError(
+                "HF-S001",
+                "SourceMissing",
+                f"there is no folder {folder!r} to watch.",
+                where=f"source {context.name!r}, pattern {self.pattern!r}",
+                effect="nothing was read",
+                do="make the folder, or correct the pattern; it starts at the folder of the process's file",
+            )
+
     def _list(self, context: SourceContext) -> list[tuple[str, str]]:
         """(path, format) in name order."""
-        whole = os.path.join(context.base, self.pattern)
+        whole = os.path.abspath(os.path.join(context.base, self.pattern))
         if os.path.isdir(whole):
-            # As Spark does: names that begin with . or _ are not data.
-            found = [
-                str(path)
-                for path in Path(whole).rglob("*")
-                if path.is_file()
-                and not any(part[0] in "._" for part in path.relative_to(whole).parts)
-                and (self.format or _format_of(str(path)))
-            ]
+            found = [path for path in _below(whole) if self.format or _format_of(path)]
         elif glob.has_magic(whole):
             found = [path for path in glob.glob(whole, recursive=True) if os.path.isfile(path)]
         else:
             found = [whole] if os.path.isfile(whole) else []
-        if not found:
+        if not found and not self.growing:
             raise SourceError(
                 "HF-S001",
                 "SourceMissing",
@@ -103,7 +133,7 @@ class FileReader:
                 ),
             )
         pairs = []
-        for path in sorted(found, key=lambda path: Path(path).parts):
+        for path in sorted(found, key=lambda path: path.split(os.sep)):
             format = self.format or _format_of(path)
             if format is None:
                 raise SourceError(
@@ -114,7 +144,7 @@ class FileReader:
                     effect="nothing was read",
                     do="name the format: read.files(..., format='csv')",
                 )
-            pairs.append((os.path.abspath(path), format))
+            pairs.append((path, format))
         return pairs
 
     def options_for(self, path: str, format: str) -> dict[str, object]:
@@ -131,6 +161,17 @@ class FileReader:
         }
 
 
+def _below(folder: str) -> Iterator[str]:
+    """Files of a folder and those below it. As Spark does: names that begin with . or _ are not data."""
+    for entry in os.scandir(folder):
+        if entry.name[0] in "._":
+            continue
+        if entry.is_dir():
+            yield from _below(entry.path)
+        elif entry.is_file():
+            yield entry.path
+
+
 def _beside(base: str | os.PathLike[str], pattern: str) -> list[str]:
     """Files a misspelt name may have meant, as they would be written in its place."""
     folder = os.path.dirname(pattern)
@@ -140,6 +181,7 @@ def _beside(base: str | os.PathLike[str], pattern: str) -> list[str]:
     return [os.path.join(folder, path.name) for path in there.iterdir() if path.is_file()] if there.is_dir() else []
 
 
+@lru_cache(maxsize=65_536)  # a watched folder is listed again and again
 def _format_of(path: str) -> str | None:
     name = path.removesuffix(".gz")
     found = _FORMATS.get(os.path.splitext(name)[1].lower())

@@ -1,4 +1,4 @@
-"""Index of one file: its digest, its rows, and the time of each, piece by piece.
+"""Index of one file: its digests, its rows, and the time of each, piece by piece.
 
 A piece is a row group (Parquet) or a block of rows (text), so memory follows the
 piece, not the file. Of Parquet only the time column is decoded. Text is parsed
@@ -12,19 +12,63 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from holdfast.errors import SourceError, invariant
 from holdfast.frames.cut import times_of
 from holdfast.graph.schemas import Column, Schema
 from holdfast.sources import text
 from holdfast.sources.fit import NOTHING_READ, check_fits, fit, no_column
-from holdfast.sources.reference import Range, Reference, stat_of
+from holdfast.sources.identity import Identity, digest_of, identity_of, trusted
+from holdfast.sources.reference import Block, Range, Reference
 
-__all__ = ["IndexedFile", "Piece", "index_file"]
+__all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "index_file"]
+
+
+class Prefix:
+    """Digest of the bytes of a text file from its start to where it was indexed, as it was and as it is."""
+
+    def __init__(self, points: list[tuple[int, str]], quote: str | None = None) -> None:
+        """`points`: (bytes, digest) of an earlier run, ascending. `quote`: of a CSV file."""
+        self._expected, self._quote = points, quote
+        self._seen, self._last = xxhash.xxh3_128(), b""  # all but the last block, and that
+        self.bytes = 0
+
+    def add(self, block: bytes) -> bool:
+        """False if it does not end, or pass a point, as it did before."""
+        self._seen.update(self._last)
+        start, self._last = self.bytes, block
+        self.bytes += len(block)
+        while self._expected and self._expected[0][0] <= self.bytes:
+            byte, digest = self._expected.pop(0)
+            if byte < start or self._digest(byte - start) != digest:
+                return False
+        return True
+
+    @property
+    def is_short(self) -> bool:
+        """A part that was there is not: told when the file has ended."""
+        return bool(self._expected)
+
+    def point(self, byte: int | None = None) -> tuple[int, str]:
+        """(bytes, digest) up to here, or up to a place in the last block."""
+        start = self.bytes - len(self._last)
+        byte = self.bytes if byte is None else max(byte, start)
+        return byte, self._digest(byte - start)
+
+    def byte_of(self, row: int) -> int:
+        """Where the row begins, counted from the first of the last block."""
+        return self.bytes - len(self._last) + text.row_start(self._last, row, self._quote)
+
+    def _digest(self, length: int) -> str:
+        seen = self._seen.copy()
+        seen.update(self._last[:length])
+        return seen.hexdigest()
 
 
 @dataclass(slots=True)
@@ -33,16 +77,25 @@ class IndexedFile:
     format: str
     size: int
     mtime_ns: int
-    digest: str
+    digest: str  # of the whole file; "" of text
     options: tuple[tuple[str, object], ...] = ()
     rows: int = 0  # indexed so far
-    blocks: list[tuple[int, int, int, int]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    ctime_ns: int = 0
+    prefix: Prefix | None = None  # of text
+    ino: int = 0  # of a growing source: it may be renamed
+    no: int = 0
+    grows: bool = False
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.size, self.mtime_ns, self.ctime_ns)
 
     def reference(self, ranges: np.ndarray) -> Reference:
         """`ranges`: int64 (k, 2), ascending; neighbours that touch become one."""
         ranges = _joined(ranges)
         pairs: tuple[Range, ...] = tuple((int(a), int(b)) for a, b in ranges.tolist())
-        blocks = ()
+        blocks, digest = (), self.digest
         if self.blocks:
             starts = np.array([block[0] for block in self.blocks])
             touched: set[int] = set()
@@ -51,15 +104,21 @@ class IndexedFile:
                 last = int(np.searchsorted(starts, b, side="left"))
                 touched.update(range(first, last))
             blocks = tuple(self.blocks[at] for at in sorted(touched))
+            # What lies behind the rows of a frame does not change the frame.
+            digest = xxhash.xxh3_128_hexdigest(json.dumps(blocks).encode())
         return Reference(
             self.path,
             self.format,
             pairs,
             self.size,
             self.mtime_ns,
-            self.digest,
+            digest,
             self.options,
             blocks,
+            self.ctime_ns,
+            self.ino,
+            self.no,
+            self.grows,
         )
 
     def weight(self, reference: Reference) -> int:
@@ -98,26 +157,38 @@ def index_file(
     options: dict,
     schema: Schema,
     time: str | None,
-    digest: Callable[[str, int, int], str],
+    before: Before,
 ) -> tuple[IndexedFile, Iterator[Piece]]:
-    """Open, check against the schema, digest; then the pieces, lazily."""
-    size, mtime_ns = stat_of(path)
+    """Open, check against the schema; then the pieces, lazily. A Parquet file is digested first."""
+    now = trusted(identity_of(path))
     options = dict(options)
+    stamps = {"ctime_ns": now.ctime_ns}
     if format == "parquet":
         file = _open_parquet(path)
         check_fits(file.schema_arrow, schema, path)
-        found = IndexedFile(path, format, size, mtime_ns, digest(path, size, mtime_ns))
+        digest = before.whole(path, now) or digest_of(path)
+        found = IndexedFile(path, format, now.size, now.mtime_ns, digest, **stamps)
         found.rows = file.metadata.num_rows
         return found, _parquet_pieces(file, found, schema, time)
     if format == "csv":
         columns = text.csv_columns(path, options, schema)
-        _check_csv(columns, schema, path)
+        check_csv(columns, schema, path)
         options = {**options, "columns": columns}
     elif options.pop("missing", "error") != "null":
         _check_json(path, schema)
-    seen = digest(path, size, mtime_ns)
-    found = IndexedFile(path, format, size, mtime_ns, seen, tuple(options.items()))
-    return found, _text_pieces(found, schema, time)
+    stamps["prefix"] = Prefix(before.points(path), options.get("quote") if format == "csv" else None)
+    found = IndexedFile(path, format, now.size, now.mtime_ns, "", tuple(options.items()), **stamps)
+    return found, _text_pieces(found, schema, time, before)
+
+
+class Before(Protocol):
+    """What an earlier run knew of the files: `catalogue.Catalogue`."""
+
+    def whole(self, path: str, now: Identity) -> str | None: ...
+
+    def points(self, path: str) -> list[tuple[int, str]]: ...
+
+    def changed(self, path: str, why: str) -> SourceError: ...
 
 
 def _open_parquet(path: str) -> pq.ParquetFile:
@@ -170,15 +241,21 @@ def _span_us(chunk: pq.RowGroupMetaData, time: str, kind: pa.DataType) -> tuple[
     return None
 
 
-def _text_pieces(found: IndexedFile, schema: Schema, time: str | None) -> Iterator[Piece]:
+def _text_pieces(found: IndexedFile, schema: Schema, time: str | None, before: Before) -> Iterator[Piece]:
+    prefix = found.prefix
     for byte, block in text.cut_blocks(found.path, found.format, dict(found.options)):
+        header = text.read_bytes(found.path, 0, byte) if byte and not prefix.bytes else b""
+        if (header and not prefix.add(header)) or not prefix.add(block):
+            raise before.changed(found.path, f"it has other content in its first {prefix.bytes:,} bytes")
         table = text.parse(block, found.format, found.options, schema, found.path, byte)
         if table.num_rows == 0:
             continue
         start, found.rows = found.rows, found.rows + table.num_rows
-        found.blocks.append((start, found.rows, byte, byte + len(block)))
+        found.blocks.append((start, found.rows, byte, byte + len(block), text.digest(block)))
         decode = partial(times_of, table.column(time)) if time else None
         yield Piece(start, table.num_rows, decode)
+    if prefix.is_short:
+        raise before.changed(found.path, f"it has {prefix.bytes:,} bytes of text and had more")
 
 
 def _only(schema: Schema, name: str) -> Schema:
@@ -193,7 +270,7 @@ def _joined(ranges: np.ndarray) -> np.ndarray:
     return np.column_stack((ranges[opens, 0], ranges[closes, 1]))
 
 
-def _check_csv(columns: tuple[str, ...], schema: Schema, path: str) -> None:
+def check_csv(columns: tuple[str, ...], schema: Schema, path: str) -> None:
     for column in schema.columns:
         if columns.count(column.name) != 1:
             twice = column.name in columns

@@ -29,17 +29,21 @@ from holdfast.errors import SourceError, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.cut import Cutter, times_of
 from holdfast.graph.schemas import Column, Schema
+from holdfast.records.seals import SealJournal
+from holdfast.sources.ahead import Ahead
 from holdfast.sources.assembly import Assembly, earliest
-from holdfast.sources.bad import Bad, Terms, quarantine_bad
-from holdfast.sources.elements import table_of
+from holdfast.sources.bad import Bad, Terms, quarantine_ahead, quarantine_bad
+from holdfast.sources.elements import item_of, table_of
 from holdfast.sources.feed import Delivery, Feed, Known
 from holdfast.sources.index import Piece
 from holdfast.sources.log import Chunk, SourceLog
+from holdfast.sources.notices import Notices
 from holdfast.sources.putback import PutBack
 from holdfast.sources.reader import SourceContext, SourceFrame
 from holdfast.sources.redelivered import Redelivered
+from holdfast.sources.timed import Jumps
 
-__all__ = ["OpenFeed"]
+__all__ = ["OpenFeed", "Wall"]
 
 # How long the source's thread waits before it looks at `stop` and the clock.
 LOOK_S = 0.05
@@ -67,21 +71,49 @@ class OpenFeed:
         if self._arrival:
             schema = Schema((*schema.columns, Column(ARRIVAL_COLUMN, "bigint")))
         self._log = SourceLog(context.directory / "log", schema)
+        self._log.check_reaches(SealJournal(context.directory).last_n())
         self._time = ARRIVAL_COLUMN if self._arrival else context.time_column
-        self._terms = Terms(context.schema, context.name, context.new_columns, missing)
         self._redelivered = Redelivered(context.directory / "redelivered.arrow", self._log, id_column)
+        self._ahead = self._judge()
+        self._terms = self._declared(missing)
+        self._jumps = None
+        if not self._arrival:
+            self._jumps = Jumps(context.name, context.time_column, context.frame_us, context.grace_us)
+        self._notices = Notices(context.name)
         self._put_back = PutBack(
-            context.directory / "put-back", self._log, context.schema, context.time_column
+            context.directory / "put-back", self._log, context.schema, context.time_column, self._ahead, self._jump_in
         )
         self._put_back_at_s = self._settle_at_s = 0.0
         # A few chunks per frame: each is a file, and what is staged is not cut yet.
         self._settle_s = min(max(context.frame_us / 4e6, 0.02), 0.25)
         self._clock = context.clock
-        self._wall = _Wall(context.monotonic)
+        self._assembly: Assembly | None = None
+        self._wall = Wall(context.monotonic)
         self._newest_us, self._newest_at_s = 0, context.monotonic()
         self._spoke_us = self._wall.now_us()
         self._started = False
         self.bad = 0  # elements that could not be taken as declared, in this run
+
+    def _judge(self) -> Ahead | None:
+        """Of rows ahead of the clock; None where they are taken at their word, or have no time of their own."""
+        context = self._context
+        if self._arrival or context.ahead_us is None or context.on_ahead == "admit":
+            return None
+        return Ahead(context.time_column, context.ahead_us, context.on_ahead, context.monotonic, context.wall)
+
+    def _declared(self, missing: str) -> Terms:
+        context = self._context
+        # Where late rows are left out, one without a time goes where they go.
+        needs_time = not self._arrival and context.late in ("admit", "fail")
+        return Terms(
+            context.schema,
+            context.name,
+            context.new_columns,
+            missing,
+            context.unheld,
+            time=context.time_column if needs_time else None,
+            judges_ahead=self._ahead is not None,
+        )
 
     # -- what the engine calls -----------------------------------------------
 
@@ -101,7 +133,10 @@ class OpenFeed:
         until_s = None if wait_s is None else time.monotonic() + wait_s
         while True:
             while (chunk := self._log.chunk(batch)) is not None:
-                yield self._piece(chunk)
+                piece = self._piece(chunk)
+                if self._jumps is not None:
+                    self._jumps.saw(piece.times_us)
+                yield piece
                 batch += 1
             if self._has_ended() or (until_s is not None and time.monotonic() >= until_s):
                 return
@@ -158,15 +193,16 @@ class OpenFeed:
     def _fresh(self, stop: threading.Event) -> Iterator[SourceFrame]:
         context, log = self._context, self._log
         cutter = Cutter(self._clock, 0 if self._arrival else context.grace_us)
-        assembly = Assembly(self._assembly_context(), self._clock)
-        batch = 0
+        assembly = self._assembly = Assembly(self._assembly_context(), self._clock)
+        batch, used = 0, 0  # all of this batch is cut, and so many rows of the next
         if log.state is not None:
             state = log.state
-            batch, cutter = state["batch"], Cutter.restored(state["cutter"])
+            batch, used, cutter = state["batch"], state.get("used", 0), Cutter.restored(state["cutter"])
             assembly.restore(state["open"], log.here)
             assembly.next = log.last_n + 1
             self._saw(state["newest_us"])
             self._wall.not_before(state["newest_us"])
+        self._saw_cut(cutter)
         while not stop.is_set():
             chunk = log.chunk(batch + 1)
             if chunk is None:
@@ -176,29 +212,32 @@ class OpenFeed:
                 chunk = log.chunk(batch + 1)
             closed = cutter.closed
             if chunk is not None:
-                batch = chunk.batch
                 late = "admit" if "put_back" in chunk.note else None
-                closed = assembly.add(chunk.file, self._piece(chunk), cutter, late)
-                self._saw(cutter.newest_us or 0)
+                closed = assembly.add(chunk.file, self._piece(chunk, used), cutter, late)
+                # A row that stops the source stands in the log and is met again, with all that follow it.
+                failed = assembly.failed_at
+                batch, used = (chunk.batch, 0) if failed is None else (batch, failed)
+                self._saw_cut(cutter)
             elif self._by_clock and self._due() > cutter.closed:
                 if self._log.settle() is not None:
                     continue  # it came before the clock ran out
                 cutter.close(self._due())
                 closed = cutter.closed
-            yield from self._seal(assembly, cutter, closed, batch)
+            yield from self._seal(assembly, cutter, closed, batch, used)
             assembly.check()
         if not stop.is_set():
             # Closed, not finished: a feed that has more in a later run may go on.
             cutter.close(Cutter.restored(cutter.state()).finish())
-            yield from self._seal(assembly, cutter, cutter.closed, batch)
+            yield from self._seal(assembly, cutter, cutter.closed, batch, used)
 
     def _seal(
-        self, assembly: Assembly, cutter: Cutter, closed: int, batch: int
+        self, assembly: Assembly, cutter: Cutter, closed: int, batch: int, used: int
     ) -> list[SourceFrame]:
         frames = list(assembly.take(closed))
         if frames:
             state = {
                 "batch": batch,
+                "used": used,
                 "cutter": cutter.state(),
                 "open": assembly.saved(),
                 "newest_us": self._newest_us,
@@ -240,57 +279,90 @@ class OpenFeed:
         items = [item for each in new for item in each.items]
         fails = self._context.bad == "fail"
         table, bad = table_of(items, self._terms, self._log.logged, first_only=fails)
-        error: SourceError | None = None
-        if bad and fails:
-            error = bad[0].error
-            new, table, failing = self._before(new, bad[0], table)
+        stop = (bad[0].at, bad[0].error) if bad and fails else None
+        far = None if self._ahead is None else self._ahead.far(table)
+        found = self._stopping(table, far)
+        if found is not None:
+            stop = item_of(found[0], items, bad), found[1]
+        if stop is not None:
+            new, failing = self._before(new, stop[0])
+            items = [item for each in new for item in each.items]
+            table, bad = table_of(items, self._terms, self._log.logged, first_only=fails)
             deliveries = deliveries[: deliveries.index(failing)]
-        self._append(new, table, [] if fails else bad)
+            far = None if self._ahead is None else self._ahead.far(table)
+        self._append(new, table, bad, far)
         for each in deliveries:
             self._feed.logged(each.token)
-        if error is not None:
-            raise error
+        if stop is not None:
+            raise stop[1]
 
-    def _before(
-        self, deliveries: list[Delivery], bad: Bad, table: pa.Table
-    ) -> tuple[list[Delivery], pa.Table, Delivery]:
-        """What came before the bad element, or before its delivery where that is one whole; and that delivery."""
-        at, whole = 0, []
+    def _stopping(self, table: pa.Table, far: np.ndarray | None) -> tuple[int, SourceError] | None:
+        """The first row whose time stops the source, and what it says."""
+        jump = self._jump_in(table, far)
+        if far is not None and self._ahead.policy == "fail":
+            row = int(far.argmax())
+            if jump is None or row < jump[0]:
+                return row, self._ahead.error(self._context.name, self._log.logged + row)
+        return jump
+
+    def _jump_in(self, table: pa.Table, far: np.ndarray | None = None) -> tuple[int, SourceError] | None:
+        if self._jumps is None or not table.num_rows:
+            return None
+        floor_us = None
+        if self._assembly is not None:
+            floor_us = self._clock.start_us(self._assembly.next)
+        found = self._jumps.first(times_of(table.column(self._time)), far, floor_us)
+        return None if found is None else (found[0], self._jumps.error(self._log.logged + found[0], found[1]))
+
+    def _before(self, deliveries: list[Delivery], at: int) -> tuple[list[Delivery], Delivery]:
+        """What came before the item at this place, or before its delivery where that is one whole; and that delivery."""
+        whole: list[Delivery] = []
         for each in deliveries:
-            if at + len(each.items) > bad.at:
+            if len(each.items) > at:
                 break
-            at += len(each.items)
+            at -= len(each.items)
             whole.append(each)
         failing = deliveries[len(whole)]
-        part = self._feed.part(failing, bad.at - at)
-        if part is not None:
-            return [*whole, part], table, failing
-        items = [item for each in whole for item in each.items]
-        return whole, table_of(items, self._terms, self._log.logged, first_only=True)[0], failing
+        part = self._feed.part(failing, at)
+        return ([*whole, part] if part is not None else whole), failing
 
-    def _append(self, deliveries: Sequence[Delivery], table: pa.Table, bad: list[Bad]) -> None:
-        if bad:
-            self.bad += len(bad)
-            # First, so that the batch of the bad ones has the number their file is named by.
+    def _append(self, deliveries: Sequence[Delivery], table: pa.Table, bad: list[Bad], far: np.ndarray | None) -> None:
+        aside = bool(bad) or far is not None
+        if aside:
+            # First, so that the batch of what is left out has the number its file is named by.
             self._log.settle()
-            if self._context.bad == "quarantine":
+            self.bad += len(bad)
+            if bad and self._context.bad == "quarantine":
                 quarantine_bad(self._context.directory / "quarantine", self._log.next_batch, bad)
+        if far is not None:
+            table = self._without(table, far)
         table = self._redelivered.without_known(table)
-        # Bad elements alone make an empty batch: its number is the name of the file that holds them.
-        if not table.num_rows and not bad:
+        # What is left out alone makes an empty batch: its number is the name of the file that holds it.
+        if not table.num_rows and not aside:
             return
         note: dict[str, object] = {"deliveries": len(deliveries)}
         if keys := [each.key for each in deliveries if each.key]:
             note["keys"] = keys
         marks = [each.mark for each in deliveries if each.mark is not None]
         mark = marks[-1] if marks else None
-        if bad or not self._feed.small or table.num_rows >= STAGED_ROWS_MAX:
+        if aside or not self._feed.small or table.num_rows >= STAGED_ROWS_MAX:
             self._write(table, mark, note)
             return
         if not self._log.staged_rows:
             self._settle_at_s = time.monotonic() + self._settle_s
         self._redelivered.saw(self._log.next_batch, table, note)
         self._log.stage(self._stamped(table), mark, note)
+
+    def _without(self, table: pa.Table, far: np.ndarray) -> pa.Table:
+        """The rows that are not too far ahead; the others are kept apart or dropped, as declared."""
+        apart = table.filter(pa.array(far))
+        self.bad += apart.num_rows
+        done = "were dropped"
+        if self._ahead.policy == "quarantine":
+            done = "are in quarantine"
+            quarantine_ahead(self._context.directory / "quarantine", self._log.next_batch, apart)
+        self._notices.say("ahead", f"rows more than {self._ahead.bound} ahead of the clock {done}", apart.num_rows)
+        return table.filter(pa.array(~far))
 
     def _log_put_back(self) -> bool:
         now_s = time.monotonic()
@@ -314,6 +386,7 @@ class OpenFeed:
         """With its arrival, where that decides; and now the source has spoken."""
         self._spoke_us = self._wall.now_us()
         if not self._arrival:
+            self._jumps.saw(times_of(table.column(self._time)))
             return table
         now = pa.array(np.full(table.num_rows, self._spoke_us, dtype=np.int64))
         return table.append_column(ARRIVAL_COLUMN, now)
@@ -327,21 +400,27 @@ class OpenFeed:
         self._start()
         return self._feed.has_ended() and self._log.settle() is None
 
-    def _piece(self, chunk: Chunk) -> Piece:
-        column = self._log.read(chunk, self._time)
+    def _piece(self, chunk: Chunk, start: int = 0) -> Piece:
+        column = self._log.read(chunk, self._time).slice(start)
         decode = column.to_numpy if self._arrival else partial(times_of, column)
-        return Piece(0, chunk.file.rows, decode)
+        return Piece(start, chunk.file.rows - start, decode)
 
     def _saw(self, time_us: int) -> None:
         if time_us > self._newest_us:
             self._newest_us, self._newest_at_s = time_us, self._context.monotonic()
+
+    def _saw_cut(self, cutter: Cutter) -> None:
+        if cutter.newest_us is not None:
+            self._saw(cutter.newest_us)
+            if self._jumps is not None:
+                self._jumps.saw(np.array([cutter.newest_us]))
 
     def _assembly_context(self) -> SourceContext:
         # Arrival never runs backwards, so nothing is late by it.
         return replace(self._context, late="admit") if self._arrival else self._context
 
 
-class _Wall:
+class Wall:
     """Wall time that never runs backwards: read once, carried on by the monotonic clock."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:

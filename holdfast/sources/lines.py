@@ -6,11 +6,14 @@ socket, so that `check` stays quick.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
 from holdfast.graph.schemas import Schema
+from holdfast.graph.secrets import Secret
 from holdfast.sources.addresses import address_of
+from holdfast.sources.door import Limits
 
 if TYPE_CHECKING:
     from holdfast.sources.ingest import OpenFeed
@@ -28,7 +31,18 @@ class LineReader:
     bounded = False
 
     def __init__(
-        self, url: str, *, format: str, delimiter: str, id: str | None, missing: str, open_to_network: bool
+        self,
+        url: str,
+        *,
+        format: str,
+        delimiter: str,
+        id: str | None,
+        missing: str,
+        open_to_network: bool,
+        token: Secret | str | None = None,
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        connections: int = 256,
     ) -> None:
         self.address = address_of(url, {"tcp": None, "http": None}, _EXAMPLE)
         self.format, self.delimiter, self.id, self.missing = format, delimiter, id, missing
@@ -40,12 +54,20 @@ class LineReader:
                 effect="nothing was declared",
                 do="take format='json' (an object a line) or format='csv' (columns as declared, no header)",
             )
+        self.token, self.hosts, self.origins = token, _names(hosts, "hosts"), _names(origins, "origins")
+        self.connections = connections
+        if isinstance(token, str):
+            _checked(token)
+        if isinstance(connections, bool) or not isinstance(connections, int) or connections < 1:
+            raise _not_a_setting(f"connections={connections!r} is no number of connections.", "take a whole number of at least 1")
+        if self.address.scheme == "tcp" and (self.hosts or self.origins):
+            raise _not_a_setting("hosts= and origins= mean nothing to tcp://.", "drop them: only HTTP says for whom a request is")
         if not self.address.is_loopback and not open_to_network:
             raise UsageError(
                 "HF-C034",
                 "NotASetting",
                 f"{self.address} can be reached from other machines.",
-                why="lines are neither encrypted nor is anybody asked who sends them",
+                why="lines are not encrypted, and nobody is asked who sends them unless token= is declared",
                 effect="nothing was declared",
                 do="listen on 127.0.0.1, or say open_to_network=True where the network is your own",
             )
@@ -68,5 +90,33 @@ class LineReader:
         from holdfast.sources.ingest import OpenFeed
         from holdfast.sources.listening import LineFeed
 
-        feed = LineFeed(self.address, context.name, self.format, self.delimiter, context.directory / "listening")
+        token = _checked(self.token.open()) if isinstance(self.token, Secret) else self.token
+        feed = LineFeed(
+            self.address,
+            context.name,
+            self.format,
+            self.delimiter,
+            context.directory / "listening",
+            token=token,
+            hosts=self.hosts,
+            origins=self.origins,
+            limits=Limits(connections=self.connections),
+        )
         return OpenFeed(feed, context, bounded=False, id_column=self.id, missing=self.missing)
+
+
+def _checked(token: str) -> str:
+    """Of a secret only when it is opened. Never shown."""
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise _not_a_setting("token= is empty or holds a blank, a line end or a sign that is not ASCII.", "take e.g. 32 hex digits: openssl rand -hex 16")
+    return token
+
+
+def _names(names: object, what: str) -> tuple[str, ...]:
+    if isinstance(names, str) or not all(isinstance(each, str) and each for each in names):
+        raise _not_a_setting(f"{what}={names!r} is no list of names.", f"write {what}=['probes.example.org']")
+    return tuple(names)
+
+
+def _not_a_setting(what: str, do: str) -> UsageError:
+    return UsageError("HF-C034", "NotASetting", what, effect="nothing was declared", do=do)

@@ -8,10 +8,14 @@ only after its seal is on disk. After a crash the sealed frames come out as they
 were, and elements logged after the last seal are cut again from the state that
 seal carries, so nothing is lost and nothing comes twice.
 
-    log/000000000007.arrow   ingest batch 7: Arrow IPC, renamed into place; in its metadata the feed's mark
-                             (of the last delivery so far) and a note on the batch itself
+    log/000000000007.arrow   ingest batch 7: Arrow IPC and its hash (`frames.sums`), renamed into place; in its
+                             metadata the feed's mark (of the last delivery so far) and a note on the batch itself
+    log/chunks.jsonl         one line per batch that is on disk, with its digest: a batch that is gone is missed
     log/staged               small deliveries that will be the next batch (`staged`)
-    log/seals.jsonl          one line per frame: check word, JSON; a torn tail is cut off
+    log/seals.jsonl          one line per frame
+
+Lines have a check word (`records.lines`); a torn end is cut off, any other damage is an error. The line of a batch
+is not synced: it is written after the batch is, and where a power cut takes it, the batch is there all the same.
 
 One writer: the thread that runs the source.
 """
@@ -26,10 +30,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 
+from holdfast.atomic import make_folder, put_in_place, sync_folder, write_whole
 from holdfast.errors import SourceError, invariant
+from holdfast.frames.sums import checked_bytes, write_arrow
 from holdfast.graph.schemas import Schema
+from holdfast.records.lines import checked_line, gap_in, read_lines
 from holdfast.sources.fit import grown
 from holdfast.sources.index import IndexedFile
 from holdfast.sources.reader import SourceFrame
@@ -56,6 +62,8 @@ class SourceLog:
         """`schema`: of the rows as logged (declared columns, and the arrival if logged)."""
         self._directory, self._schema = Path(directory), schema
         self._seals_file = self._directory / "seals.jsonl"
+        self._chunks_file = self._directory / "chunks.jsonl"
+        self._chunk_lines: dict[int, dict] = {}
         self._seals: list[dict] = []
         self._spare = 0
         self._chunks: dict[int, Chunk | None] = {}  # None: not looked at yet; a day's log has many
@@ -95,14 +103,12 @@ class SourceLog:
         mark, note = self.mark if mark is None else mark, note or {}
         about = {"first": str(first), "mark": json.dumps(mark), "note": json.dumps(note)}
         schema = self._schema.arrow.with_metadata(about)
-        with open(tmp, "wb") as file:
-            with pa.ipc.new_file(file, schema) as writer:
-                writer.write_table(table.replace_schema_metadata(schema.metadata))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(tmp, path)
-        _sync_folder(self._directory)
-        chunk = self._chunks[batch] = self._chunk(batch, table.num_rows, first, mark, note)
+        digest = write_arrow(tmp, table.replace_schema_metadata(schema.metadata))
+        put_in_place(tmp, path, sync=True)
+        chunk = self._chunks[batch] = self._chunk(batch, table.num_rows, first, mark, note, digest)
+        self._chunk_lines[batch] = {"n": batch, "rows": table.num_rows, "digest": chunk.file.digest}
+        with open(self._chunks_file, "ab") as file:
+            file.write(checked_line(self._chunk_lines[batch]))
         self.next_batch = batch + 1
         return chunk
 
@@ -151,8 +157,10 @@ class SourceLog:
         return sorted(self._chunks)
 
     def table(self, chunk: Chunk) -> pa.Table:
-        with pa.memory_map(chunk.file.path) as source:
-            return grown(pa.ipc.open_file(source).read_all(), self._schema, chunk.file.path)
+        try:
+            return grown(pa.ipc.open_file(checked_bytes(chunk.file.path)[0]).read_all(), self._schema, chunk.file.path)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise self._damaged(chunk.file.path, str(error).splitlines()[0]) from error
 
     def read(self, chunk: Chunk, column: str) -> pa.ChunkedArray:
         return self.table(chunk).column(column)
@@ -163,10 +171,13 @@ class SourceLog:
         """Close frames; `state` is where cutting goes on after the last of them."""
         records = [{"frame": self._frame_to_json(frame)} for frame in frames]
         records[-1]["state"] = state
-        with open(self._seals_file, "a", encoding="utf-8") as file:
-            file.writelines(_line(record) for record in records)
+        is_new = not self._seals_file.exists()
+        with open(self._seals_file, "ab") as file:
+            file.writelines(checked_line(record) for record in records)
             file.flush()
             os.fsync(file.fileno())
+        if is_new:
+            sync_folder(self._directory)  # a file without a name is none
         self._seals.extend(records)
         self.state = state
 
@@ -185,6 +196,12 @@ class SourceLog:
         for record in list(self._seals):
             if record["frame"]["n"] >= from_n:
                 yield self._frame_from_json(record["frame"])
+
+    def check_reaches(self, n: int) -> None:
+        """Frames up to n were handed out: an end of the seals that was cut off is missed."""
+        # A log in which nothing ever was is a new one: the source of that name was of another kind before.
+        if n > self.last_n and (self._seals or self._chunks):
+            raise self._damaged(str(self._seals_file), f"frame {n} was handed out, and the seals end with frame {self.last_n}")
 
     @property
     def last_n(self) -> int:
@@ -212,21 +229,27 @@ class SourceLog:
             before_deleting(doomed)
         for batch in doomed:
             del self._chunks[batch]
+            self._chunk_lines.pop(batch, None)
             self._path(batch).unlink(missing_ok=True)
+        if doomed:
+            write_whole(self._chunks_file, b"".join(map(checked_line, self._chunk_lines.values())))
         return len(doomed)
 
     # -- after a crash -------------------------------------------------------
 
     def recover(self) -> None:
         """Read what is on disk; half-written chunks and a torn seal are cleared away."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self._directory, sync=True)
         for left in self._directory.glob("*.tmp"):
             left.unlink()
         self._chunks = {_batch_of(path.name): None for path in sorted(self._directory.glob("*.arrow"))}
         self.next_batch = max(self._chunks, default=0) + 1
         self._seals = self._untrimmed(self._read_seals())
         self.state = self._seals[-1]["state"] if self._seals else None
+        self._read_chunk_lines()
         self._staged.recover()
+        if any(record.batch > self.next_batch for record in self._staged.records):
+            raise self._gone(self.next_batch)
         # Others are in their chunk already: the file was not cleared in time.
         self._staged.records = [record for record in self._staged.records if record.batch == self.next_batch]
         self.settle()
@@ -237,25 +260,32 @@ class SourceLog:
             data = self._seals_file.read_bytes()
         except FileNotFoundError:
             return []
-        records, good = [], 0
-        lines = data.split(b"\n")
-        for at, line in enumerate(lines):
-            record = _record(line)
-            if record is None:
-                # Only the end of the file can be torn: a seal is written after
-                # the one before it was synced. Frames of one `seal` come together.
-                if any(_record(later) is not None for later in lines[at + 1 :]):
-                    raise self._damaged(str(self._seals_file), f"line {at + 1} is damaged")
-                break
-            records.append(record)
-            if "state" in record:
-                good = len(records)
-        whole = sum(len(line) + 1 for line in lines[:good])
-        if whole < len(data):
-            with open(self._seals_file, "r+b") as file:
-                file.truncate(whole)
-                os.fsync(file.fileno())
-        return records[:good]
+        found = read_lines(data)
+        for bad in found.bad:
+            raise self._damaged(str(self._seals_file), bad.sentence(lambda record: f"frame {record['frame']['n']}"))
+        if (gap := gap_in(found, lambda record: record["frame"]["n"])) is not None:
+            raise self._damaged(str(self._seals_file), f"frames {gap.first} to {gap.last} are missing")
+        # Frames of one `seal` come together: the last of them carries the state.
+        good = max((at + 1 for at, record in enumerate(found.entries) if "state" in record), default=0)
+        whole = data[: found.ends[good - 1]] + b"\n" if good else b""
+        if whole != data:
+            write_whole(self._seals_file, whole, sync=True)
+        return found.entries[:good]
+
+    def _read_chunk_lines(self) -> None:
+        """Batches that were logged and are gone, before anybody waits for them."""
+        data = self._chunks_file.read_bytes() if self._chunks_file.exists() else b""
+        found = read_lines(data)
+        for bad in found.bad:
+            raise self._damaged(str(self._chunks_file), bad.sentence(lambda line: f"batch {line['n']}"))
+        self._chunk_lines = {line["n"]: line for line in found.entries if line["n"] in self._chunks}
+        cut = self.state["batch"] if self.state is not None else 0
+        last = max([self.next_batch - 1, *(line["n"] for line in found.entries)])
+        for batch in range(cut + 1, last + 1):
+            if batch not in self._chunks:
+                raise self._gone(batch)
+            self.chunk(batch)  # and whole: it is about to be cut into frames
+        write_whole(self._chunks_file, b"".join(map(checked_line, self._chunk_lines.values())))
 
     def _untrimmed(self, records: list[dict]) -> list[dict]:
         """Without the seals whose chunks were trimmed; they are rewritten only now and then."""
@@ -269,34 +299,35 @@ class SourceLog:
 
     def _rewrite_seals(self) -> None:
         tmp = self._seals_file.with_suffix(".tmp")
-        with open(tmp, "w", encoding="utf-8") as file:
-            file.writelines(_line(record) for record in self._seals)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(tmp, self._seals_file)
-        _sync_folder(self._directory)
+        with open(tmp, "wb") as file:
+            file.writelines(checked_line(record) for record in self._seals)
+        put_in_place(tmp, self._seals_file, sync=True)
         self._spare = 0
 
     # -- forms ---------------------------------------------------------------
 
-    def _chunk(self, batch: int, rows: int, first: int, mark: dict | None, note: dict) -> Chunk:
+    def _chunk(self, batch: int, rows: int, first: int, mark: dict | None, note: dict, digest: str = "") -> Chunk:
         path = str(self._path(batch))
         size, mtime_ns = stat_of(path)
-        file = IndexedFile(path, "arrow", size, mtime_ns, digest_of(path), (), rows)
+        file = IndexedFile(path, "arrow", size, mtime_ns, digest or digest_of(path), (), rows)
         return Chunk(batch, first, file, mark, note)
 
     def _looked_at(self, batch: int) -> Chunk:
         path = str(self._path(batch))
         try:
-            with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
+            with pa.ipc.open_file(checked_bytes(path)[0]) as reader:
                 about = reader.schema.metadata
                 first = int(about[b"first"])
                 mark = json.loads(about.get(b"mark", b"null"))
                 note = json.loads(about.get(b"note", b"{}"))
                 rows = sum(reader.get_batch(at).num_rows for at in range(reader.num_record_batches))
-        except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise self._damaged(path, str(error).splitlines()[0]) from error
-        return self._chunk(batch, rows, first, mark, note)
+        chunk = self._chunk(batch, rows, first, mark, note)
+        said = self._chunk_lines.get(batch, {"digest": chunk.file.digest})["digest"]
+        if chunk.file.digest != said:
+            raise self._damaged(path, f"its digest is {chunk.file.digest}, it was {said} when it was logged")
+        return chunk
 
     def _path(self, batch: int) -> Path:
         return self._directory / f"{batch:012d}.arrow"
@@ -336,6 +367,9 @@ class SourceLog:
         """A saved reference as it is in this folder now, should that have moved."""
         return replace(reference, path=str(self._path(_batch_of(reference.path))))
 
+    def _gone(self, batch: int) -> SourceError:
+        return self._damaged(str(self._path(batch)), "it was logged and is gone; its elements are in no frame yet")
+
     def _damaged(self, path: str, why: str) -> SourceError:
         return SourceError(
             "HF-S009",
@@ -358,23 +392,3 @@ def _brief(reference: Reference) -> dict:
 
 def _batch_of(path: str) -> int:
     return int(os.path.basename(path).split(".")[0])
-
-
-def _line(record: dict) -> str:
-    body = json.dumps(record, separators=(",", ":"))
-    return f"{xxhash.xxh32_hexdigest(body.encode())} {body}\n"
-
-
-def _record(line: bytes) -> dict | None:
-    check, _, body = line.partition(b" ")
-    if not body or xxhash.xxh32_hexdigest(body).encode() != check:
-        return None
-    return json.loads(body)
-
-
-def _sync_folder(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,6 +5,7 @@ under another name first, then renamed. The open source logs each file as one
 ingest batch whose note holds the file's name, then deletes the file. A crash in
 between leaves both, and the note says that the rows are in the log already.
 
+A row that was ahead of the clock, and still is, waits here until its time has come.
 A row that was late once is late again: put back, it is admitted into the lowest
 open frame whatever `late=` says, for somebody has decided.
 """
@@ -13,16 +14,18 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from holdfast.errors import SourceError
+from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.cut import NULL_US, times_of
 from holdfast.frames.identity import END_US
 from holdfast.graph.schemas import Schema
+from holdfast.records.asides import read_aside
+from holdfast.sources.ahead import Ahead
 from holdfast.sources.fit import check_fits, fit
 from holdfast.sources.log import SourceLog
 
@@ -32,8 +35,19 @@ _log = logging.getLogger("holdfast.sources")
 
 
 class PutBack:
-    def __init__(self, folder: Path, log: SourceLog, schema: Schema, time_column: str | None) -> None:
-        self._folder, self._schema, self._time = folder, schema, time_column
+    def __init__(
+        self,
+        folder: Path,
+        log: SourceLog,
+        schema: Schema,
+        time_column: str | None,
+        ahead: Ahead | None = None,
+        jump_in: Callable[[pa.Table], tuple[int, SourceError] | None] = lambda table: None,
+    ) -> None:
+        """`jump_in`: the row that would stop the source, and what that says."""
+        self._folder, self._schema, self._time, self._ahead = folder, schema, time_column, ahead
+        self._jump_in = jump_in
+        self._waiting: set[str] = set()  # names of files that were said to wait
         if left := self._files():
             done = {chunk.note.get("put_back") for chunk in log.chunks()}
             for path in left:
@@ -44,8 +58,12 @@ class PutBack:
         """A file and its rows; one that does not fit is set aside and named in the log."""
         for path in self._files():
             try:
-                return path, self._read(path)
-            except (SourceError, pa.ArrowException, OSError) as error:
+                table = self._read(path)
+                if not self._waits(path, table):
+                    if (jump := self._jump_in(table)) is not None:
+                        raise jump[1]
+                    return path, table
+            except (HoldfastError, pa.ArrowException, OSError) as error:
                 os.replace(path, path.with_suffix(".refused"))
                 _log.warning("%s was not put back and is set aside as .refused: %s", path, error)
         return None
@@ -54,7 +72,7 @@ class PutBack:
         return sorted(self._folder.glob("*.parquet")) if self._folder.is_dir() else []
 
     def _read(self, path: Path) -> pa.Table:
-        table = pq.read_table(path)
+        table = read_aside(path)
         check_fits(table.schema, self._schema, str(path))
         table = fit(table, self._schema, str(path))
         if self._time is not None:
@@ -62,3 +80,12 @@ class PutBack:
             if np.any((times == NULL_US) | (times >= END_US)):
                 raise SourceError("HF-S007", "TimeMissing", "a row has no time.", where=str(path))
         return table
+
+    def _waits(self, path: Path, table: pa.Table) -> bool:
+        """Whether a row is still ahead of the clock: its file waits here until its time has come."""
+        if self._ahead is None or self._ahead.far(table) is None:
+            return False
+        if path.name not in self._waiting:
+            self._waiting.add(path.name)
+            _log.warning("%s waits: a row is still more than %s ahead of the clock", path, self._ahead.bound)
+        return True

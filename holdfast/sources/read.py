@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.graph.secrets import Secret
 from holdfast.sources.files import FileReader
@@ -24,6 +24,7 @@ def files(
     quote: str | None = '"',
     null: str = "",
     missing: str = "error",
+    growing: bool = False,
 ) -> FileReader:
     """Parquet, CSV or JSON lines: a file, a folder or a glob, in the order of names.
 
@@ -31,6 +32,11 @@ def files(
     `format`: by suffix (.parquet, .csv, .tsv, .jsonl, .json, .ndjson; text may be .gz).
     CSV: `header`, `delimiter`, `quote` (None: quotes mean nothing), `null` (text of a null).
     JSON: `missing="null"` lets a declared field be absent from all the first rows.
+
+    `growing=True`: text files may be appended to, and more files may come; the source does not
+    end. A line counts when its newline is there, a Parquet or .gz file when it is whole. What was
+    used of a file must stay as it was; a file may be renamed in its folder (rotated logs). Frames
+    close as those of live sources do (`boundary=`), and rows that cannot be read go by `bad=`.
     """
     options = {
         "header": header,
@@ -39,7 +45,7 @@ def files(
         "null": null,
         "missing": missing,
     }
-    return FileReader(pattern, format=format, rate=rate, options=options)
+    return FileReader(pattern, format=format, rate=rate, options=options, growing=growing)
 
 
 def iterator(function: Callable[..., Iterable[object]], *, bounded: bool = True) -> IteratorReader:
@@ -83,13 +89,29 @@ def lines(
     id: str | None = None,
     missing: str = "error",
     open_to_network: bool = False,
+    token: Secret | str | None = None,
+    hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    connections: int = 256,
 ) -> LineReader:
     """Lines that scripts send to "tcp://127.0.0.1:9000" or POST to "http://127.0.0.1:9001/path".
 
     JSON objects, or CSV in the order of the schema, without a header. TCP answers `ok N`
     when the first N lines of a connection are on disk, HTTP with status 200.
     `id`: a column that names an element for ever; what was logged already is left out.
+    `token`: hf.secret("NAME"), asked of every sender: TCP in a first line `token VALUE`, HTTP as
+    `Authorization: Bearer VALUE`. Requests for other hosts than this address, and from web pages of
+    other origins, are refused; `hosts` and `origins` allow more. `connections`: so many at once.
     """
     return LineReader(
-        url, format=format, delimiter=delimiter, id=id, missing=missing, open_to_network=open_to_network
+        url,
+        format=format,
+        delimiter=delimiter,
+        id=id,
+        missing=missing,
+        open_to_network=open_to_network,
+        token=token,
+        hosts=hosts,
+        origins=origins,
+        connections=connections,
     )

@@ -8,8 +8,9 @@ was handed out once is handed out again after a restart with the same checksum.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,6 +42,10 @@ class SourceContext:
     boundary: str | None = None  # "clock" | "hold"; None: as suits the reader
     bad: str = "fail"  # "fail" | "drop" | "quarantine"
     new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
+    ahead_us: int | None = None  # how far ahead of the wall clock an element may be; None: as far as it says
+    on_ahead: str = "quarantine"  # "admit" | "drop" | "quarantine" | "fail"
+    unheld: Mapping[str, str] = field(default_factory=dict)  # what a sink below cannot hold, and which sink
+    wall: Callable[[], float] = time.time
     spark: Any = None  # the run's session, for readers that need one
 
     @property

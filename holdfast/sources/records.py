@@ -1,7 +1,10 @@
 """Text that came over the wire, one record each: JSON objects or CSV lines, as an Arrow table.
 
-A batch is parsed at once, by the parser that reads files; only where that fails
-is it taken apart, until the bad records stand alone (`bad.halved`). A field that
+Each record is one object or one line, whatever its neighbours are: `alone` says so
+before any is parsed, and what is not is bad by itself. The others are parsed at once,
+by the parser that reads files; only where that fails are they taken apart, until the
+bad ones stand alone (`bad.halved`). Records of another format, or with other columns
+given from elsewhere, are never parsed together. A field that
 is declared and not there makes a record bad, unless `missing="null"`: a misspelt
 name would otherwise be a column of nulls. Fields nobody declared are ignored,
 refused, or kept as JSON in the column `_more`, as `new_columns=` says.
@@ -12,7 +15,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +25,9 @@ import pyarrow.compute as pc
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
+from holdfast.sources.alone import cleaned, lines_alone, objects_alone, why_not_one_object
 from holdfast.sources.bad import Bad, Terms, halved
+from holdfast.sources.timed import fitting
 
 __all__ = ["MORE", "Record", "parse_records", "split_payload"]
 
@@ -37,6 +44,9 @@ class Record:
     format: str = "json"  # "json" | "csv"
     delimiter: str = ","
     where: str = ""  # topic or sender, for errors
+
+
+_FORMAT, _GIVEN, _RAW = attrgetter("format", "delimiter"), attrgetter("given"), attrgetter("raw")
 
 
 def split_payload(payload: bytes, **about: object) -> Iterator[Record]:
@@ -73,9 +83,63 @@ def parse_records(
     records: Sequence[Record], terms: Terms, first: int, first_only: bool
 ) -> tuple[list[pa.Table], list[Bad]]:
     """Tables of the good records; the bad ones by their place. `first`: number of the first, for errors."""
-    tables, failed = halved(records, lambda some: _table(some, terms), first_only)
-    bad = [_bad(records[at], at, first + at, error, terms) for at, error in failed]
+    tables: list[pa.Table] = []
+    bad: list[Bad] = []
+    at = 0
+    for some in _alike(records):
+        made, failed = _parsed(some, terms, first_only)
+        tables += made
+        bad += [_bad(records[at + place], at + place, first + at + place, error, terms) for place, error in failed]
+        at += len(some)
+        if bad and first_only:
+            break
     return tables, bad
+
+
+def _alike(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """The records in order, in runs of one format and with the same columns given."""
+    if len(set(map(_FORMAT, records))) < 2:
+        given = list(map(_GIVEN, records))
+        if not any(given) or len(set(map(tuple, given))) < 2:
+            yield records
+            return
+    for _, some in groupby(records, lambda each: (each.format, each.delimiter, tuple(each.given))):
+        yield list(some)
+
+
+def _parsed(
+    records: Sequence[Record], terms: Terms, first_only: bool
+) -> tuple[list[pa.Table], list[tuple[int, Exception]]]:
+    """Of records of one kind: tables of the good ones, (place, error) of each bad one."""
+    records, alone = _alone(records)
+    if alone is None:
+        return halved(records, lambda some: _table(some, terms), first_only)
+    if first_only and not all(alone):
+        alone = alone[: alone.index(False) + 1]
+    places = [at for at, is_so in enumerate(alone) if is_so]
+    tables, failed = halved([records[at] for at in places], lambda some: _table(some, terms), first_only)
+    found = [(places[at], error) for at, error in failed]
+    if not (found and first_only):  # else it came before the first that does not stand alone
+        found += [(at, ValueError(_why_apart(records[at]))) for at, is_so in enumerate(alone) if not is_so]
+    return tables, sorted(found, key=lambda each: each[0])
+
+
+def _alone(records: Sequence[Record]) -> tuple[Sequence[Record], list[bool] | None]:
+    """The records, cleaned where one does not stand alone as it came, and whether each does; None: all do."""
+    format = records[0].format
+    tell = objects_alone if format == "json" else lines_alone
+    alone = tell(list(map(_RAW, records)))
+    if alone is None:
+        return records, None
+    records = [
+        record if is_so else replace(record, raw=cleaned(record.raw, format))
+        for record, is_so in zip(records, alone, strict=True)
+    ]
+    return records, tell(list(map(_RAW, records)))
+
+
+def _why_apart(record: Record) -> str:
+    return why_not_one_object(record.raw) if record.format == "json" else "it holds more than one line"
 
 
 def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
@@ -84,7 +148,7 @@ def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
     read = Schema(
         tuple(c for c in terms.schema.columns if c.name not in given and not (kept and c.name == MORE))
     )
-    block = b"\n".join(record.raw for record in records)
+    block = b"\n".join(map(_RAW, records))
     block.decode()  # Arrow does not look: text that is not UTF-8 would surface in an operator
     options = {"columns": read.names, "delimiter": records[0].delimiter, "quote": '"'}
     strict = terms.new_columns == "fail" and records[0].format == "json"
@@ -105,7 +169,7 @@ def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
             columns[name] = pa.array([record.given[name] for record in records]).cast(kind)
     if kept:
         columns[MORE] = pa.array([_more(record, terms) for record in records], pa.string())
-    return pa.table([columns[name] for name in terms.schema.names], schema=terms.schema.arrow)
+    return fitting(pa.table([columns[name] for name in terms.schema.names], schema=terms.schema.arrow), terms)
 
 
 def _check_there(records: Sequence[Record], table: pa.Table, read: Schema) -> None:
@@ -136,15 +200,19 @@ def _more(record: Record, terms: Terms) -> str | None:
 
 def _bad(record: Record, at: int, number: int, error: Exception, terms: Terms) -> Bad:
     raw = record.raw.decode(errors="backslashreplace")
+    where = f"source {terms.source!r}" + (f", {record.where}" if record.where else "")
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, SourceError):
-        return Bad(at, error, error.what, raw)
+        placed = SourceError(
+            error.code, error.name, error.what, where=error.where or where, why=error.why, effect=error.effect, do=error.do
+        )  # fmt: skip
+        return Bad(at, placed, error.what, raw)
     shown = raw[:120] + ("..." if len(raw) > 120 else "")
     said = SourceError(
         "HF-S013",
         "BadRecord",
         f"record {number} cannot be read as declared.",
-        where=f"source {terms.source!r}" + (f", {record.where}" if record.where else ""),
+        where=where,
         why=f"{reason}; it was {shown}",
         effect="it is not logged and not acknowledged, nor what came after it; records before it are logged",
         do="mend the sender; or declare bad='quarantine' (kept apart) or bad='drop' and run again",

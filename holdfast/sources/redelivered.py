@@ -10,7 +10,6 @@ of these, they are written to a file of their own first.
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.atomic import drafted
+from holdfast.errors import SourceError
+from holdfast.frames.sums import checked_bytes, write_arrow
 from holdfast.sources.feed import Delivery
 from holdfast.sources.log import SourceLog
 
@@ -127,23 +129,29 @@ class Redelivered:
         ids = pa.array([each for kept in records for each in kept.ids])
         about = [[kept.batch, len(kept.ids), kept.keys, kept.deliveries] for kept in records]
         table = pa.table({"id": ids}).replace_schema_metadata({"batches": json.dumps(about)})
-        whole = self._file.with_suffix(".tmp")
-        with open(whole, "wb") as file:
-            with pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(whole, self._file)
+        with drafted(self._file, sync=True) as draft:
+            write_arrow(draft, table)
 
     def _saved(self) -> list[_Kept]:
         try:
-            with pa.memory_map(str(self._file)) as file:
-                table = pa.ipc.open_file(file).read_all()
-                ids = table.column("id").to_pylist()
+            table = pa.ipc.open_file(checked_bytes(self._file)[0]).read_all()
+            ids = table.column("id").to_pylist()
+            about = json.loads(table.schema.metadata[b"batches"])
         except FileNotFoundError:
             return []
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise SourceError(
+                "HF-S009",
+                "LogDamaged",
+                "the list of deliveries that may come again cannot be read.",
+                where=str(self._file),
+                why=str(error).splitlines()[0],
+                effect="nothing was read or deleted; sealed frames stand",
+                do="restore the file from a copy; without one delete it: deliveries that a sender repeats from before it "
+                "would count twice",
+            ) from error
         found, at = [], 0
-        for batch, count, keys, deliveries in json.loads(table.schema.metadata[b"batches"]):
+        for batch, count, keys, deliveries in about:
             found.append(_Kept(batch, tuple(ids[at : at + count]), tuple(keys), deliveries))
             at += count
         return found

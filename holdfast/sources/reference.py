@@ -15,10 +15,11 @@ No Spark, no thread, no clock. Driven by `engine`; made by `files` and `log`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -27,11 +28,18 @@ import pyarrow.parquet as pq
 import xxhash
 
 from holdfast.errors import SourceError
+from holdfast.frames.sums import without_sum
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.fit import fit, grown
+from holdfast.sources.identity import Identity, digest_of, identity_of, same_bytes, stat_of
 
-__all__ = ["Range", "Reference", "check_unchanged", "digest_of", "load", "stat_of"]
+__all__ = ["PUT_BACK", "Block", "Range", "Reference", "check_unchanged", "digest_of", "load", "stat_of"]
+
+PUT_BACK = (
+    "put the old content back under this name and run again (times do not matter); or run over the new files "
+    "in a folder of their own: --state DIR; a file that only grows is declared so: hf.read.files(..., growing=True)"
+)
 
 # Spark's Arrow path is flat from some tens of thousands of rows a batch on;
 # larger batches only delay the JVM, which works on one while we decode the next.
@@ -41,10 +49,13 @@ BATCH_ROWS_MAX = 250_000
 KEPT_BYTES_MAX = 256 * 1024 * 1024
 KEPT_PARTS_MIN = 2
 KEPT_FILES_MAX = 16
+# Hashed within 0.3 ms, so for every frame; larger files once in a worker.
+CHECKED_ALWAYS_BYTES = 1024 * 1024
 # Below this, handing columns to pyarrow's threads costs more than it gains.
 THREADED_ROWS_MIN = 100_000
 
 Range = tuple[int, int]  # rows [start, stop)
+Block = tuple[int, int, int, int, str]  # first row, end row, first byte, end byte, digest of the bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +65,19 @@ class Reference:
     ranges: tuple[Range, ...]  # ascending, disjoint, none empty
     size: int
     mtime_ns: int
-    digest: str  # of the whole file, hex
+    digest: str  # of the whole file, hex; of text, of the blocks
     options: tuple[tuple[str, object], ...] = ()  # how text is to be read
-    # Text has no index of its own: (first row, end row, first byte, end byte) of
-    # the blocks the ranges touch, cut at row ends when the file was indexed.
-    blocks: tuple[tuple[int, int, int, int], ...] = ()
+    # Text has no index of its own: the blocks the ranges touch, cut at row ends
+    # when the file was indexed.
+    blocks: tuple[Block, ...] = ()
+    ctime_ns: int = 0  # 0: a file of ours, whose ctime says nothing
+    ino: int = 0  # the file may have been renamed in its folder since; 0: it may not
+    no: int = 0  # which file of a growing source
+    grows: bool = False  # more may follow the blocks
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.size, self.mtime_ns, self.ctime_ns)
 
     @property
     def rows(self) -> int:
@@ -74,6 +93,10 @@ class Reference:
             "digest": self.digest,
             "options": [list(option) for option in self.options],
             "blocks": [list(block) for block in self.blocks],
+            "ctime_ns": self.ctime_ns,
+            "ino": self.ino,
+            "no": self.no,
+            "grows": self.grows,
         }
 
     @classmethod
@@ -87,6 +110,10 @@ class Reference:
             digest=fields["digest"],
             options=_tuples(fields.get("options", ())),
             blocks=_tuples(fields.get("blocks", ())),
+            ctime_ns=fields.get("ctime_ns", 0),
+            ino=fields.get("ino", 0),
+            no=fields.get("no", 0),
+            grows=fields.get("grows", False),
         )
 
 
@@ -96,6 +123,8 @@ def load(
     """The rows of chunk `chunk` of `chunks`, in file order, cast to `schema`."""
     if not reference.ranges:
         return iter(())
+    if reference.ino:
+        reference = _located(reference)
     now = check_unchanged(reference)
     if reference.format == "parquet":
         return _load_parquet(reference, now, schema, chunk, chunks)
@@ -107,67 +136,56 @@ def load(
 # -- identity of a file ------------------------------------------------------
 
 
-def stat_of(path: str) -> tuple[int, int]:
-    """(size, mtime_ns), or HF-S001."""
-    try:
-        found = os.stat(path)
-    except OSError as error:
-        raise SourceError(
-            "HF-S001",
-            "SourceMissing",
-            "a file of this source cannot be opened.",
-            where=path,
-            why=error.strerror or str(error),
-            effect="its rows are not read; frames sealed before stand",
-            do="put the file back, or run from a fresh state folder without it",
-        ) from error
-    return found.st_size, found.st_mtime_ns
+def check_unchanged(reference: Reference) -> Identity:
+    """The file as it is now, or HF-S004. Of text, the blocks are checked when they are read."""
+    now = identity_of(reference.path)
+    if reference.grows and now.size >= reference.blocks[-1][3]:
+        return now
+    if reference.blocks:
+        if now.size != reference.size:
+            raise changed(reference.path, f"it had {reference.size:,} bytes and has {now.size:,}", reference.rows)
+        return now
+    recorded = reference.identity
+    if reference.ctime_ns == 0:  # one of our own, written once: its ctime moves when it is linked
+        recorded = replace(recorded, ctime_ns=now.ctime_ns)
+    if not same_bytes(reference.path, recorded, reference.digest, now):
+        grew = f"it had {reference.size:,} bytes and has {now.size:,}"
+        raise changed(reference.path, grew if now.size != reference.size else "it has other content", reference.rows)
+    return now
 
 
-def digest_of(path: str) -> str:
-    """xxh3 of the bytes, 128 bits: it finds change, it does not fend off forgers."""
-    seen = xxhash.xxh3_128()
-    with open(path, "rb", buffering=0) as file:
-        buffer = memoryview(bytearray(1 << 20))
-        while count := file.readinto(buffer):
-            seen.update(buffer[:count])
-    return seen.hexdigest()
+def _located(reference: Reference) -> Reference:
+    """Where the file lies now: a log that was rotated has another name, in the same folder."""
+    folder, name = os.path.split(reference.path)
+    with contextlib.suppress(OSError):
+        if os.stat(reference.path).st_ino == reference.ino:
+            return reference
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.inode() == reference.ino and entry.name != name:
+                return replace(reference, path=entry.path)
+    return reference  # copied, restored or gone: its bytes decide
 
 
-# A file with a new mtime and the old bytes (copied, touched) is the same file.
-_redigested: dict[tuple[str, int, int], str] = {}
-
-
-def check_unchanged(reference: Reference) -> tuple[int, int]:
-    """(size, mtime_ns) of the file as it is now, or HF-S004."""
-    size, mtime_ns = stat_of(reference.path)
-    if (size, mtime_ns) == (reference.size, reference.mtime_ns):
-        return size, mtime_ns
-    key = (reference.path, size, mtime_ns)
-    if size == reference.size and key not in _redigested:
-        if len(_redigested) > 10_000:
-            _redigested.clear()
-        _redigested[key] = digest_of(reference.path)
-    if _redigested.get(key) != reference.digest:
-        raise SourceError(
-            "HF-S004",
-            "SourceChanged",
-            "a file was changed after frames had been cut from it.",
-            where=reference.path,
-            why=f"{reference.size} bytes when indexed, {size} now, other content",
-            effect="the frame is not made; a replay would differ from what was sealed",
-            do="put the old file back; add new data as a new file with a later name",
-        )
-    return size, mtime_ns
+def changed(path: str, why: str, rows: int) -> SourceError:
+    return SourceError(
+        "HF-S004",
+        "SourceChanged",
+        "a file was changed after frames had been cut from it.",
+        where=path,
+        why=f"{why}; this frame has {rows:,} rows of it",
+        effect="the frame is not made, and no row of the new content was read; frames made before stand",
+        do=PUT_BACK,
+    )
 
 
 # -- reading -----------------------------------------------------------------
 
 
 def _load_parquet(
-    reference: Reference, now: tuple[int, int], schema: Schema, chunk: int, chunks: int
+    reference: Reference, now: Identity, schema: Schema, chunk: int, chunks: int
 ) -> Iterator[pa.RecordBatch]:
-    file, starts = _parquet_file(reference.path, *now)
+    file, starts = _parquet_file(reference.path, now)
     ranges = _part(reference.ranges, chunk, chunks, snap_to=starts)
     names = list(schema.names)
     whole: list[int] = []  # row groups that are streamed through together
@@ -184,9 +202,11 @@ def _load_parquet(
             read = file.read_row_group(
                 group, columns=names, use_threads=rows >= THREADED_ROWS_MIN
             )
+            check_unchanged(reference)  # what is kept is never read again
             part = _kept.keep(key, fit(read, schema, reference.path))
         yield from _batches(part, inside)
     yield from _stream(file, whole, starts, schema, reference.path)
+    check_unchanged(reference)  # under our hands: nothing was made of the rows yet
 
 
 def _stream(
@@ -207,10 +227,44 @@ def _stream(
 def _load_arrow(
     reference: Reference, ranges: list[Range], schema: Schema
 ) -> Iterator[pa.RecordBatch]:
-    # Our own files: written once, renamed into place, so mapping them is safe.
-    with pa.memory_map(reference.path) as source:
-        table = pa.ipc.open_file(source).read_all()
+    # Our own files: written once, renamed into place, so mapping them is safe once their bytes are checked.
+    try:
+        with pa.memory_map(reference.path) as source:
+            whole = source.read_buffer()
+        _check_bytes(reference, whole)
+        table = pa.ipc.open_file(without_sum(whole)).read_all()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _log_damaged(reference.path, str(error).splitlines()[0]) from error
     yield from _batches(grown(table, schema, reference.path), ranges)
+
+
+# Files of our log whose bytes this worker has checked: many frames may be cut from one large file.
+_checked: set[tuple] = set()
+
+
+def _check_bytes(reference: Reference, content: pa.Buffer) -> None:
+    key = (reference.path, reference.size, reference.mtime_ns, reference.digest)
+    if key in _checked:
+        return
+    found = xxhash.xxh3_128_hexdigest(content)
+    if found != reference.digest:
+        raise ValueError(f"its bytes hash to {found}, to {reference.digest} when it was logged")
+    if content.size > CHECKED_ALWAYS_BYTES:
+        if len(_checked) > 10_000:
+            _checked.clear()
+        _checked.add(key)
+
+
+def _log_damaged(path: str, why: str) -> SourceError:
+    return SourceError(
+        "HF-S009",
+        "LogDamaged",
+        "a file of the source log is not what was logged.",
+        where=path,
+        why=why,
+        effect="none of its rows was used; frames sealed before stand",
+        do="put the file back from a copy; begin with a fresh state folder if there is none",
+    )
 
 
 def _load_text(
@@ -219,11 +273,13 @@ def _load_text(
     starts = np.array([block[0] for block in reference.blocks] + [reference.blocks[-1][1]])
     ranges = _part(reference.ranges, chunk, chunks, snap_to=starts)
     for at, inside in _per_part(ranges, starts):
-        first, end, byte, byte_end = reference.blocks[at]
-        key = (reference.path, reference.digest, byte, schema)
+        first, end, byte, byte_end, seen = reference.blocks[at]
+        key = (reference.path, seen, byte, schema)
         part = _kept.get(key)
         if part is None:
             block = text.read_bytes(reference.path, byte, byte_end)
+            if text.digest(block) != seen:
+                raise changed(reference.path, f"it has other content from byte {byte:,} on", reference.rows)
             part = text.parse(
                 block, reference.format, reference.options, schema, reference.path, byte
             )
@@ -348,7 +404,7 @@ _kept = _Kept()
 
 
 @lru_cache(maxsize=KEPT_FILES_MAX)
-def _parquet_file(path: str, size: int, mtime_ns: int) -> tuple[pq.ParquetFile, np.ndarray]:
+def _parquet_file(path: str, now: Identity) -> tuple[pq.ParquetFile, np.ndarray]:
     """The open file and the first row of each row group (and the end)."""
     try:
         file = pq.ParquetFile(path)

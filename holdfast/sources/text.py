@@ -14,7 +14,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
+import re
 import threading
 import zlib
 from collections.abc import Iterator
@@ -23,12 +25,26 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.json as arrow_json
+import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources.fit import NOTHING_READ, fit
 
-__all__ = ["csv_columns", "cut_blocks", "parse", "parsed", "read_bytes", "unreadable"]
+__all__ = [
+    "bad_row",
+    "csv_columns",
+    "cut_blocks",
+    "digest",
+    "first_row_end",
+    "last_row_end",
+    "parse",
+    "parsed",
+    "read_bytes",
+    "row_ends",
+    "row_start",
+    "unreadable",
+]
 
 # Large enough that parsing dominates opening and seeking, small enough that a
 # frame of a few rows does not parse a day.
@@ -53,7 +69,7 @@ def unreadable(path: str, kind: str, error: Exception) -> SourceError:
 
 
 @lru_cache(maxsize=8)
-def _inflating(path: str, size: int, mtime_ns: int) -> gzip.GzipFile:
+def _inflating(path: str, size: int, mtime_ns: int, ctime_ns: int, ino: int) -> gzip.GzipFile:
     # Seeking forward goes on inflating, seeking back starts anew: frames read
     # in order inflate the file once.
     return gzip.open(path, "rb")
@@ -71,11 +87,15 @@ def read_bytes(path: str, start: int, stop: int) -> bytes:
     try:
         found = os.stat(path)
         with _one_at_a_time:
-            file = _inflating(path, found.st_size, found.st_mtime_ns)
+            file = _inflating(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
             file.seek(start)
             return file.read(stop - start)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, "gzip", error) from error
+
+
+def digest(block: bytes) -> str:
+    return xxhash.xxh3_64_hexdigest(block)
 
 
 def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, bytes]]:
@@ -92,9 +112,9 @@ def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, byt
             except (OSError, EOFError, zlib.error) as error:
                 raise unreadable(path, "gzip", error) from error
             held += more
-            end = _last_row_end(held, mark) if more else len(held)
+            end = last_row_end(held, mark) if more else len(held)
             if header and end:
-                begin = _first_row_end(held, mark)
+                begin = first_row_end(held, mark)
                 at, held, end, header = at + begin, held[begin:], end - begin, False
             if end:
                 yield at, held[:end]
@@ -102,21 +122,43 @@ def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, byt
             if not more:
                 return
             if len(held) > ROW_BYTES_MAX:
-                raise _bad_row(path, at, "a row of more than 64 MB: a quote is not closed")
+                raise bad_row(path, at, "a row of more than 64 MB: a quote is not closed")
 
 
-def _last_row_end(block: bytes, mark: bytes) -> int:
+def last_row_end(block: bytes, mark: bytes) -> int:
     at = block.rfind(b"\n")
     while at >= 0 and mark and block.count(mark, 0, at) % 2:
         at = block.rfind(b"\n", 0, at)
     return at + 1
 
 
-def _first_row_end(block: bytes, mark: bytes) -> int:
-    at = block.find(b"\n")
-    while at >= 0 and mark and block.count(mark, 0, at) % 2:
+def first_row_end(block: bytes, mark: bytes, start: int = 0) -> int:
+    """Where the row ends that begins at `start`."""
+    at = block.find(b"\n", start)
+    while at >= 0 and mark and block.count(mark, start, at) % 2:
         at = block.find(b"\n", at + 1)
     return at + 1 if at >= 0 else len(block)
+
+
+def row_ends(block: bytes, quote: str | None) -> list[int]:
+    """0, and where each row ends."""
+    mark, ends = (quote or "").encode(), [0]
+    while ends[-1] < len(block):
+        ends.append(first_row_end(block, mark, ends[-1]))
+    return ends
+
+
+def row_start(block: bytes, row: int, quote: str | None) -> int:
+    """Where a row of a block begins; lines with nothing in them are none."""
+    mark, at = (quote or "").encode(), 0
+    while at < len(block):
+        end = first_row_end(block, mark, at)
+        if block[at:end].strip():
+            if row == 0:
+                return at
+            row -= 1
+        at = end
+    return len(block)
 
 
 def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
@@ -125,7 +167,7 @@ def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
         return declared.names
     mark = (options.get("quote") or "").encode()
     head = read_bytes(path, 0, BLOCK_BYTES)
-    line = head[: _first_row_end(head, mark)].decode("utf-8-sig", errors="replace")
+    line = head[: first_row_end(head, mark)].decode("utf-8-sig", errors="replace")
     quoting = csv.QUOTE_MINIMAL if mark else csv.QUOTE_NONE
     rows = csv.reader(
         io.StringIO(line, newline=""),
@@ -152,7 +194,7 @@ def parse(
             error = error or failed
             if not _has_times(schema):
                 break
-    raise _bad_row(path, byte + _find_bad(block, format, options, schema), _short(error))
+    raise bad_row(path, byte + _find_bad(block, format, options, schema), _short(error))
 
 
 def parsed(block: bytes, format: str, options: dict, schema: Schema, unexpected: str) -> pa.Table:
@@ -196,6 +238,7 @@ def _parsed(
     if not block.strip():
         return pa.schema(types).empty_table()
     if format == "json":
+        _refuse_bare_null(block)
         return arrow_json.read_json(
             pa.BufferReader(block),
             arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
@@ -224,13 +267,31 @@ def _parsed(
     )
 
 
+# Not behind a colon, comma or bracket, so perhaps behind an object.
+_BARE_NULL = re.compile(rb"null(?<![:,\[]null)(?<![:,\[] null)")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_JSON = json.JSONDecoder()
+
+
+def _refuse_bare_null(block: bytes) -> None:
+    """A `null` beside objects ends the whole program inside Arrow's parser (SIGSEGV); found here, it is a bad row."""
+    if _BARE_NULL.search(block) is None:
+        return
+    text = block.decode("utf-8-sig", errors="replace")
+    at = _BLANK.match(text).end()
+    while at < len(text):
+        try:
+            value, at = _JSON.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return  # Arrow says what it is, and gets no further
+        if value is None:
+            raise pa.ArrowInvalid("JSON parse error: null is no object")
+        at = _BLANK.match(text, at).end()
+
+
 def _find_bad(block: bytes, format: str, options: dict, schema: Schema) -> int:
     """Where in the block the first row begins that cannot be parsed."""
-    quote = options.get("quote") if format == "csv" else None
-    mark = quote.encode() if quote else b""
-    ends = [0]
-    while ends[-1] < len(block):
-        ends.append(ends[-1] + _first_row_end(block[ends[-1] :], mark))
+    ends = row_ends(block, options.get("quote") if format == "csv" else None)
     good, bad = 0, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -255,8 +316,10 @@ def _short(error: Exception | None) -> str:
     return str(error).splitlines()[0]
 
 
-def _bad_row(path: str, byte: int, why: str) -> SourceError:
-    line = read_bytes(path, 0, byte).count(b"\n") + 1
+def bad_row(path: str, byte: int, why: str) -> SourceError:
+    line = 1 + sum(
+        read_bytes(path, start, min(start + BLOCK_BYTES, byte)).count(b"\n") for start in range(0, byte, BLOCK_BYTES)
+    )
     return SourceError(
         "HF-S006",
         "BadRow",

@@ -20,12 +20,15 @@ class Listening:
 
     def __init__(self, driver, url, **options):
         self.driver = driver
-        self.source = read.lines(url, **options).open(driver.context)
+        self.source = self.opened(read.lines(url, **options))
         self.source._ingest(0)
         self.port = self.source._feed.port
         self.error, self._stop = None, threading.Event()
         self._thread = threading.Thread(target=self._log)
         self._thread.start()
+
+    def opened(self, reader):
+        return reader.open(self.driver.context)
 
     def _log(self):
         try:
@@ -120,10 +123,10 @@ def test_csv_lines_are_in_the_order_of_the_schema(driver):
         assert listening.zones() == [7, None]
 
 
-def test_a_bad_line_stops_the_source_and_is_not_answered(driver):
+def test_a_bad_line_stops_the_source_and_is_not_answered_as_taken(driver):
     with Listening(driver, "tcp://127.0.0.1:0") as listening, listening.tcp() as client:
         client.sendall(b"nonsense\n")
-        assert client.recv(1000) == b""
+        assert client.recv(1000) == b"error stopped before it was synced: send it again\n"
     assert listening.error.code == "HF-S013"
 
 

@@ -1,8 +1,12 @@
 """What is logged and sealed is there after a crash, once; what was not is not."""
 
+import os
+import struct
+
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
@@ -155,3 +159,103 @@ def test_a_column_declared_later_is_null_in_what_was_logged_before(log, tmp_path
     [sealed] = [found for found in again.sealed(3)]
     [batch] = load(sealed.references[0], wider)
     assert batch.to_pylist() == [{"unit": None, "x": 2}]
+
+
+# -- damage ------------------------------------------------------------------
+
+
+def flipped(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_flip_in_an_acknowledged_delivery_is_an_error_and_cuts_nothing_off(log, tmp_path):
+    """One bit in the 3rd of 5 acknowledged records cut off the 3rd to 5th without a word."""
+    for value in range(4, 9):
+        log.stage(elements(value), None, {})
+    staged = tmp_path / "staged"
+    data = staged.read_bytes()
+    size = len(data) // 5
+    for bit in [*range(2 * size * 8, 2 * size * 8 + 256, 9), *range(2 * size * 8, len(data) * 8, 797)]:
+        staged.write_bytes(flipped(data, bit))
+        try:
+            again = SourceLog(tmp_path, SCHEMA)
+        except SourceError as error:
+            assert error.code == "HF-S009"
+            assert staged.read_bytes() == flipped(data, bit)
+        else:  # the end of a record is not part of what was acknowledged
+            assert values(again) == [1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8]
+            (tmp_path / "000000000004.arrow").unlink()
+            (tmp_path / "chunks.jsonl").unlink()
+    staged.write_bytes(flipped(data, 2 * size * 8 + 300))
+    with pytest.raises(SourceError, match="record 3"):
+        SourceLog(tmp_path, SCHEMA)
+    staged.unlink()  # what the error says to do
+    assert values(SourceLog(tmp_path, SCHEMA)) == [1, 1, 2, 2, 3, 3]
+
+
+def test_what_the_version_before_has_staged_is_read(tmp_path):
+    out = pa.BufferOutputStream()
+    table = elements(7).replace_schema_metadata({"batch": "1", "mark": "null", "note": "{}"})
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    body = out.getvalue().to_pybytes()
+    record = struct.pack("<QQ", len(body), xxhash.xxh3_64_intdigest(body)) + body
+    (tmp_path / "staged").write_bytes(record + record[:30])
+    assert values(SourceLog(tmp_path, SCHEMA)) == [7]
+
+
+def test_a_batch_that_is_lost_before_it_is_sealed_is_an_error_at_once(log, tmp_path):
+    """The source waited for it for ever, and went on answering ok to its senders."""
+    log.append(4, elements(4))
+    for batch in (3, 4):  # in the middle, and the last
+        path = tmp_path / f"{batch:012d}.arrow"
+        path.rename(tmp_path / "away")
+        with pytest.raises(SourceError, match="HF-S009") as raised:
+            SourceLog(tmp_path, SCHEMA)
+        assert raised.value.where == str(path) and "is gone" in raised.value.why
+        (tmp_path / "away").rename(path)
+    assert values(SourceLog(tmp_path, SCHEMA)) == [1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_batch_that_rots_before_it_is_sealed_is_an_error_at_once(log, tmp_path):
+    """Its digest was taken when it was cut, so what had become of it was believed."""
+    path = tmp_path / "000000000003.arrow"
+    data = path.read_bytes()
+    for bit in range(0, len(data) * 8, 211):
+        path.write_bytes(flipped(data, bit))
+        with pytest.raises(SourceError, match="HF-S009"):
+            SourceLog(tmp_path, SCHEMA)
+
+
+def test_a_batch_that_rots_after_it_was_sealed_is_found_by_the_worker_that_reads_it(log, tmp_path):
+    [reference] = next(log.sealed(1)).references
+    path = tmp_path / "000000000001.arrow"
+    data, stat = path.read_bytes(), path.stat()
+    for bit in range(0, len(data) * 8, 211):
+        path.write_bytes(flipped(data, bit))
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        with pytest.raises(SourceError, match="HF-S009"):
+            list(load(reference, SCHEMA))
+
+
+def test_a_seal_that_is_damaged_or_left_out_is_an_error_also_at_the_end(log, tmp_path):
+    seals = tmp_path / "seals.jsonl"
+    data = seals.read_bytes()
+    for bit in range(0, (len(data) - 1) * 8, 37):
+        seals.write_bytes(flipped(data, bit))
+        with pytest.raises(SourceError, match="HF-S009"):
+            SourceLog(tmp_path, SCHEMA)
+    lines = data.splitlines(keepends=True)
+    seals.write_bytes(lines[0] + lines[2])
+    with pytest.raises(SourceError, match="HF-S009") as raised:
+        SourceLog(tmp_path, SCHEMA)
+    assert "frames 2 to 2 are missing" in raised.value.why
+    seals.write_bytes(lines[0])
+    with pytest.raises(SourceError, match="HF-S009"):
+        SourceLog(tmp_path, SCHEMA).check_reaches(3)
+
+
+def test_a_log_that_is_new_is_not_behind_what_another_kind_of_source_handed_out(tmp_path):
+    SourceLog(tmp_path, SCHEMA).check_reaches(300)

@@ -78,6 +78,34 @@ def test_a_level_of_the_topic_becomes_a_column(broker, tmp_path):
     assert [(row["patient"], row["number"]) for row in logged_rows(tmp_path / "s" / "log")] == [("ada", 0), ("bob", 1)]
 
 
+def test_each_row_keeps_the_topic_it_came_under_whatever_else_comes(broker, tmp_path):
+    """Empty, double and half payloads between good ones shifted the topic's column: a value of another patient."""
+    with opened(reader(broker), tmp_path / "s", bad="drop") as source:
+        sent = []
+        for number in range(60):
+            sent.append(message(number, f"p{number % 7}"))
+            body = message(number, "x")[1]
+            noise = ["", body + body, body[:-1] + ', "x":', "}" + body + body, "null", "[" + body + ", 5]"][number % 6]
+            sent.append((f"ward4/mallory{number % 3}/ecg", noise))
+        broker.publish(sent)
+        until(lambda: source._ingest(0.05) or source.bad >= 60)
+        take_in(source, 70)
+    rows = logged_rows(tmp_path / "s" / "log")
+    honest = [(row["patient"], row["number"]) for row in rows if not row["patient"].startswith("mallory")]
+    assert honest == [(f"p{number % 7}", number) for number in range(60)]
+    assert all(row["number"] % 6 == 5 for row in rows if row["patient"].startswith("mallory")), "the object beside the 5"
+
+
+def test_the_columns_of_a_topic_never_come_from_the_payload(broker, tmp_path):
+    """`#` matches the level above too; a topic that did not match left the column to the sender."""
+    topics = read.mqtt(f"{broker.url}/ward4/{{patient}}/#")
+    with opened(topics, tmp_path / "s") as source:
+        body = json.dumps({"ts": "2026-01-01T00:00:00Z", "number": 1, "patient": "forged"})
+        broker.publish([("ward4/ada", body), ("ward4/bob/ecg/lead/2", body)])
+        take_in(source, 2)
+    assert [row["patient"] for row in logged_rows(tmp_path / "s" / "log")] == ["ada", "bob"]
+
+
 def test_what_comes_while_nobody_listens_is_there_afterwards(broker, tmp_path):
     """The session stays with the broker; a client that came as a new one would have lost it."""
     with opened(reader(broker), tmp_path / "s") as source:

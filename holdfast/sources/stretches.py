@@ -1,0 +1,96 @@
+"""Text that is still growing: its whole rows, its good stretches, and the rows that are bad.
+
+How much of a file is there when it is looked at is chance, so nothing may depend on
+where a block ends: a row is good or bad by itself. A block that cannot be parsed as
+one is taken in halves until the bad rows stand alone; what lies between them is as
+good as if it had come in other pieces.
+
+Pure but for the file that a bad row is looked up in, to say its line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.graph.schemas import Schema
+from holdfast.sources import text
+from holdfast.sources.bad import REFUSED, Bad
+
+__all__ = ["Stretch", "stretches", "whole_rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring rows that were read, or one that could not be."""
+
+    start: int  # bytes of the block
+    stop: int
+    table: pa.Table | None
+    bad: Bad | None = None
+
+
+def whole_rows(block: bytes, quote: str | None) -> int:
+    """Bytes of the block up to the end of its last whole row: one that ends with a newline."""
+    return text.last_row_end(block, (quote or "").encode())
+
+
+def stretches(
+    block: bytes, format: str, options: tuple, schema: Schema, path: str, byte: int, *, missing: str, first_only: bool
+) -> list[Stretch]:
+    """All of a block of whole rows, in order; with `first_only` up to the first bad row."""
+    settings = dict(options)
+
+    def attempt(start: int, stop: int) -> pa.Table:
+        part = block[start:stop]
+        part.decode()  # Arrow does not look at every column
+        table = text.parsed(part, format, settings, schema, "ignore")
+        if format == "json" and missing != "null":
+            _check_there(part, table, schema)
+        return table
+
+    try:
+        return [Stretch(0, len(block), attempt(0, len(block)))]
+    except REFUSED:
+        ends = text.row_ends(block, settings.get("quote") if format == "csv" else None)
+    found: list[Stretch] = []
+    todo = [(0, len(ends) - 1)]
+    while todo:
+        first, last = todo.pop()
+        try:
+            found.append(Stretch(ends[first], ends[last], attempt(ends[first], ends[last])))
+        except REFUSED as error:
+            if last - first > 1:
+                middle = (first + last) // 2
+                todo += [(middle, last), (first, middle)]
+                continue
+            found.append(_bad(block, ends[first], ends[last], path, byte, error))
+            if first_only:
+                break
+    return found
+
+
+def _bad(block: bytes, start: int, stop: int, path: str, byte: int, error: Exception) -> Stretch:
+    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    raw = block[start:stop].decode(errors="backslashreplace").rstrip("\r\n")
+    said = text.bad_row(path, byte + start, why)
+    return Stretch(start, stop, None, Bad(start, said, f"{said.where}: {why}", raw))
+
+
+def _check_there(part: bytes, table: pa.Table, schema: Schema) -> None:
+    """A null is fine where the row says null; a name that is not there is not."""
+    if not any(column.null_count for column in table.columns):
+        return
+    rows: Sequence[bytes] = [line for line in part.split(b"\n") if line.strip()]
+    if len(rows) != table.num_rows:
+        raise ValueError("it is not one object a line")
+    for column in table.columns:
+        for at in pc.indices_nonzero(column.is_null()).to_pylist():
+            found = json.loads(rows[at])
+            for name in schema.names:
+                if name not in found:
+                    raise ValueError(f"there is no field {name!r}; the fields are {', '.join(found)}")
