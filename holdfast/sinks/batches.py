@@ -7,7 +7,8 @@ and begins again at 0 with the next; frames go on where they were, after restart
 after changed code, and in the ledger of `hf.once`. The same number always has the
 same rows. Like every function it is handed a frame at least once (`callback.py`).
 
-Runs in the sink's thread, in the run's session. Touches nothing itself.
+Runs in the sink's thread, in a session of its own: two sinks may make views of one name. What the
+function caches of a frame and leaves there is dropped when it returns, so memory stays flat.
 """
 
 from __future__ import annotations
@@ -52,7 +53,13 @@ class ForeachBatchWriter:
                 effect="nothing was written",
                 do="run the process, or give this sink hf.write.callback: it is handed an Arrow table",
             )
-        return CallbackSink(self.function, context, _as_dataframe(context.spark, context.schema))
+        return CallbackSink(self.function, context, _as_dataframe(_sibling(context.spark), context.schema), _uncached)
+
+
+def _sibling(spark: SparkSession) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
 
 
 def _as_dataframe(spark: SparkSession, schema: Schema) -> Callable[[pa.Table], Any]:
@@ -60,3 +67,9 @@ def _as_dataframe(spark: SparkSession, schema: Schema) -> Callable[[pa.Table], A
 
     declared = StructType.fromDDL(schema.ddl)
     return lambda table: spark.createDataFrame(table.replace_schema_metadata(None), declared)
+
+
+def _uncached(df: DataFrame) -> None:
+    manager = df.sparkSession._jsparkSession.sharedState().cacheManager()
+    if not manager.isEmpty():
+        manager.uncacheQuery(df._jdf, True)

@@ -23,6 +23,7 @@ from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.schemas import Schema
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, judge_frame
+from holdfast.sinks.owners import at_work
 from holdfast.sinks.writer import SinkContext, fitted, unusable
 
 __all__ = ["CallbackSink", "CallbackWriter", "comes_again", "takes_table_and_frame", "takes_two"]
@@ -84,9 +85,10 @@ class CallbackSink:
         function: Callable[[Any, int], object],
         context: SinkContext,
         prepared: Callable[[pa.Table], Any] = lambda table: table,
+        released: Callable[[Any], None] = lambda rows: None,
     ) -> None:
-        """`prepared` turns the rows into what the function takes."""
-        self._function, self.context, self._prepared = function, context, prepared
+        """`prepared` turns the rows into what the function takes; `released` is told when it has returned."""
+        self._function, self.context, self._prepared, self._released = function, context, prepared, released
         self._known: dict[int, Entry] = {}
         self._last = 0
         self._lock = RLock()
@@ -107,13 +109,16 @@ class CallbackSink:
         if verdict is Verdict.SKIP:
             return False
         if record.kind != Kind.LOST:
-            marks = {"frame": str(record.n), "kind": str(record.kind), "checksum": record.checksum}
+            marks = {"frame": str(record.n), "kind": str(record.kind), "checksum": record.checksum, "mark": record.mark}
             table = fitted(record, table, self.context).replace_schema_metadata(marks)
             rows = self._prepared(table)
             try:
-                self._function(rows, record.n)
+                with at_work(self.context.owner):
+                    self._function(rows, record.n)
             except Exception as error:
                 raise self._raised(record, error) from error
+            finally:
+                self._released(rows)
         self._known[record.n] = Entry(record.kind, record.checksum)
         self._last = max(self._last, record.n)
         self._known.pop(self._last - KEPT_FRAMES, None)

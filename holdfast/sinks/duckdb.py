@@ -11,6 +11,7 @@ the sink is opened: `check` does not need it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -18,6 +19,7 @@ from time import monotonic
 
 import pyarrow as pa
 
+from holdfast.atomic import make_folder, sync_folder
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
@@ -40,6 +42,7 @@ class DuckdbWriter:
     table: str
     keys: tuple[str, ...] = ()
     new_columns: str = "fail"
+    shared: bool = False
     idempotent: bool = True
 
     def describe(self) -> str:
@@ -64,16 +67,29 @@ class DuckdbWriter:
                 do="pip install duckdb",
             ) from error
         DuckdbSink.errors = (duckdb.Error,)
-        return DuckdbSink(context.base / self.path, self.table, self.keys, context, self.new_columns)
+        return DuckdbSink(context.base / self.path, self.table, self.keys, context, self.new_columns, self.shared)
 
 
 class DuckdbSink(FileTableSink):
     held_s_max = HELD_S_MAX
 
+    def is_away(self, error: Exception) -> bool:
+        import duckdb
+
+        # Once it was ours, whoever holds the file goes again; at a start a person is told.
+        held = self._was_open and isinstance(error, duckdb.IOException) and "lock" in str(error).lower()
+        return held or "no space left" in str(error).lower()
+
+    def is_refusal(self, error: Exception) -> bool:
+        import duckdb
+
+        kinds = (duckdb.ConstraintException, duckdb.ConversionException, duckdb.OutOfRangeException)
+        return isinstance(error, kinds) or super().is_refusal(error)
+
     def connect(self) -> object:
         import duckdb
 
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent, sync=True)
         until = monotonic() + self.held_s_max
         while True:
             try:
@@ -84,7 +100,10 @@ class DuckdbSink(FileTableSink):
                 Event().wait(0.05)
 
     def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]:
-        return self._connection.execute(sql, list(values)).fetchall()
+        found = self._connection.execute(sql, list(values)).fetchall()
+        if sql == "commit":  # DuckDB syncs its log, and not the name it gave it
+            sync_folder(self.path.parent)
+        return found
 
     def table_exists(self) -> bool:
         return bool(
@@ -158,7 +177,7 @@ class DuckdbSink(FileTableSink):
 
     def insert(self, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
         """All frames as one Arrow table in one statement."""
-        rows = pa.concat_tables([_with_stream_time(record, table) for record, table in frames])
+        rows = pa.concat_tables([_with_stream_time(record, table, self.places(record, table)) for record, table in frames])
         names = [*self.context.schema.names, "_frame"]
         if not self.keys:
             names.append("_i")
@@ -169,8 +188,11 @@ class DuckdbSink(FileTableSink):
                 f"insert into {quoted(self.table)} ({columns})"
                 f" select {columns} from _holdfast_rows{self._on_conflict()}"
             )
-        finally:
-            self._connection.unregister("_holdfast_rows")
+        except self.errors:
+            with suppress(*self.errors):  # the transaction is aborted, and it says so to that too
+                self._connection.unregister("_holdfast_rows")
+            raise
+        self._connection.unregister("_holdfast_rows")
 
     def _on_conflict(self) -> str:
         """The last row of a key in the newest frame; a statement may touch a key only once."""
@@ -186,10 +208,10 @@ class DuckdbSink(FileTableSink):
         )
 
 
-def _with_stream_time(record: FrameRecord, table: pa.Table) -> pa.Table:
+def _with_stream_time(record: FrameRecord, table: pa.Table, places: Sequence[int]) -> pa.Table:
     n, rows = record.n, table.num_rows
     return table.append_column("_frame", pa.repeat(pa.scalar(n, pa.int64()), rows)).append_column(
-        "_i", pa.array(range(rows), pa.int64())
+        "_i", pa.array(places, pa.int64())
     )
 
 

@@ -40,17 +40,25 @@ def _lock_of(path: Path) -> _FileLock:
 
 class FileTableSink(TableSink):
     def __init__(
-        self, path: Path, table: str, keys: tuple[str, ...], context: SinkContext, new_columns: str = "fail"
+        self,
+        path: Path,
+        table: str,
+        keys: tuple[str, ...],
+        context: SinkContext,
+        new_columns: str = "fail",
+        shared: bool = False,
     ) -> None:
         self.path, self.place = path, path.name
-        super().__init__(table, keys, context, lock=_lock_of(path), new_columns=new_columns)
+        super().__init__(table, keys, context, lock=_lock_of(path), new_columns=new_columns, shared=shared)
+
+    def away_advice(self) -> str:
+        return (
+            "another program holds the database, or the disk is full: end its transaction, or make room;"
+            " a sink that runs goes on by itself then"
+        )
 
     def advice(self, error: Exception) -> str:
         text = str(error).lower()
         if self._connection is None and not self._was_open:
             return f"see that {self.path} is a database of this kind, may be written and is not held open elsewhere"
-        if "lock" in text or "busy" in text:
-            return "another program holds the database: end its transaction; the frame is then written"
-        if "full" in text or "space" in text:
-            return "make room on the disk; the frame is then written"
         return f"see that {self.path} can be written; the frame is then written"

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from holdfast.errors import UsageError
+from holdfast.errors import SinkError, UsageError
 from holdfast.frames.identity import Kind
 from holdfast.sinks.ledger import Ledger, Verdict
+from holdfast.sinks.owners import current_owner
 
 __all__ = ["Once", "once"]
 
@@ -71,7 +72,7 @@ class Once:
         self._driver, self._mark = _driver_of(connection)
         self._mine = self._begin()
         try:
-            self.fresh = self._enter(_Frame(frame, checksum, epoch), Ledger(self._run, process, sink))
+            self.fresh = self._enter(_Frame(frame, checksum, epoch), Ledger(self._run, process, sink, self._columns_of))
         except BaseException:
             self._finish("rollback")
             raise
@@ -89,7 +90,8 @@ class Once:
 
     def _enter(self, frame: _Frame, ledger: Ledger) -> bool:
         self._create(ledger)
-        last = ledger.fence(frame.epoch)
+        last = self._fence(frame, ledger)
+        frame = replace(frame, n=frame.n + ledger.base)
         entry = ledger.entry(frame.n)
         if entry is not None and not (entry.checksum and frame.checksum):
             return False  # one of the two says nothing about content: the number decides
@@ -97,14 +99,38 @@ class Once:
         ledger.enter([frame], verdicts, last=last)
         return verdicts != [Verdict.SKIP]
 
+    def _fence(self, frame: _Frame, ledger: Ledger) -> int:
+        """In a function that a run calls, the ledger belongs to the run's state folder."""
+        owner = current_owner()
+        try:
+            return ledger.fence(frame.epoch, owner=owner, is_known=owner is None or bool(owner.sinks), opening=True)
+        except SinkError as error:
+            if error.code not in ("HF-K030", "HF-K031"):
+                raise
+            said = error.finding
+            raise SinkError(
+                said.code, said.name, said.what, where=said.where, why=said.why, effect="nothing was written",
+                do="go on with the state folder that wrote the frames that are there; or, if that one is gone, let the ledger\n"
+                f"begin anew:\n{ledger.forgetting()}\nor give hf.once another sink=",
+            ) from None  # fmt: skip
+
     def _create(self, ledger: Ledger) -> None:
         """PostgreSQL asks for the right to create even if the tables are there, and two that create clash."""
         if self._is_postgres:
             there = "select to_regclass('_holdfast_ledger'), to_regclass('_holdfast_epoch')"
-            if None not in self._run(there)[0]:
+            if None not in self._run(there)[0] and not ledger.missing():
                 return
             self._run("select pg_advisory_xact_lock(hashtext('holdfast ledger'))")
         ledger.create()
+
+    def _columns_of(self, table: str) -> list[str]:
+        cursor = self._connection if self._driver == "duckdb" else self._connection.cursor()
+        try:
+            cursor.execute(f"select * from {table} where 1 = 0")
+            return [column[0] for column in cursor.description]
+        finally:
+            if cursor is not self._connection:
+                cursor.close()
 
     @property
     def _is_postgres(self) -> bool:

@@ -21,31 +21,44 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
 
 import pyarrow as pa
+import xxhash
 
+from holdfast.atomic import make_folder
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.schemas import Schema
+from holdfast.records.notes import as_note, as_word, note_in, word_in
+from holdfast.sinks.comparing import Difference, changed
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, fenced, judge_frame
-from holdfast.sinks.writer import SinkContext, fitted, frames_named
+from holdfast.sinks.owners import Claim, Taken, Taking, judge_owner, taken
+from holdfast.sinks.writer import SinkContext, fitted, frames_named, numbered
 
 __all__ = ["ParquetWriter"]
 
 #: What stands in a line of the ledger; said in its head, for readers without us.
-_LINE = ["frame", "kind", "checksum", "epoch", "rows"]
+_LINE = ["frame", "kind", "checksum", "epoch", "rows", "mark", "left_out", "bytes", "check"]
+#: What a line of an earlier version lacks: no mark, nothing left out, the file's size not known.
+_LACKING = ["", 0, None]
+_ROWS, _LEFT_OUT, _BYTES = 4, 6, 7
+
+_FILE = re.compile(r"frame-(\d{8,})\.parquet")
 
 _CHECKSUM, _KIND = b"holdfast.checksum", b"holdfast.kind"
+_FROM_A_COPY = "put the file back from a copy"
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetWriter:
     folder: Path
+    shared: bool = False
     idempotent: bool = True
 
     def describe(self) -> str:
@@ -55,30 +68,38 @@ class ParquetWriter:
         return []
 
     def open(self, context: SinkContext) -> ParquetSink:
-        return ParquetSink(context.base / self.folder, context)
+        return ParquetSink(context.base / self.folder, context, self.shared)
 
 
 class ParquetSink:
-    def __init__(self, folder: Path, context: SinkContext) -> None:
-        self.folder, self.context = folder, context
+    def __init__(self, folder: Path, context: SinkContext, shared: bool = False) -> None:
+        self.folder, self.context, self.shared = folder, context, shared
+        self.taken: Taken | None = None
         self._own = folder / "_holdfast"
         self._thread_lock = RLock()
         self._entries: dict[int, Entry] = {}
+        self._of_frame: dict[int, list] = {}  # the line of each frame
         self._last = 0
+        self._whose = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
         self._read_to = 0  # bytes of the ledger that `_entries` covers
         self._lines = 0
         with self._failing_as("HF-K004", "SinkNotOpened", "cannot be opened"):
             self._refuse_strangers()
-            self._own.mkdir(parents=True, exist_ok=True)
+            if context.taking is not None and not (self._own / "ledger.jsonl").exists():
+                raise self._nothing_to_take()
+            make_folder(self._own, sync=True)
             with self._locked():
                 self._open_ledger()
-                self._claim()
                 self._catch_up()
+                if context.taking is not None:
+                    self.taken = self._take_over(context.taking)
+                else:
+                    self._take()
 
     def last(self) -> int:
         with self._failing_as("HF-K005", "SinkFailed", "could not be read"), self._locked():
             self._catch_up()
-            return self._last
+            return max(0, self._last - self._whose["base"])
 
     def write(self, batch: Sequence[tuple[FrameRecord, pa.Table]]) -> list[bool]:
         if not batch:
@@ -88,6 +109,7 @@ class ParquetSink:
         with self._failing_as("HF-K005", "SinkFailed", doing), self._locked():
             self._claim()
             self._catch_up()
+            batch = [(numbered(record, self._whose["base"]), table) for record, table in batch]
             # All verdicts come before the first rename: a frame that differs stops the whole call.
             known = dict(self._entries)
             verdicts = []
@@ -110,6 +132,8 @@ class ParquetSink:
 
     def close(self) -> None:
         self._entries.clear()
+        self._of_frame.clear()
+        self._read_to = 0
 
     # Files.
 
@@ -154,11 +178,90 @@ class ParquetSink:
 
     def _claim(self) -> None:
         path = self._own / "epoch"
-        stored = int(path.read_text()) if path.exists() else -1
+        stored = self._epoch_in(path) if path.exists() else -1
         if self.context.epoch < stored:
             raise fenced(self.context.epoch, stored, self._where)
         if self.context.epoch > stored:
-            _write_whole(path, f"{self.context.epoch}\n")
+            _write_whole(path, as_word(self.context.epoch))
+
+    def _epoch_in(self, path: Path) -> int:
+        try:
+            return int(word_in(path.read_text()))
+        except ValueError as error:
+            raise self._damaged(path, str(error), f"write the epoch of this run into it: echo {self.context.epoch} > {path}") from None
+
+    def _take(self) -> None:
+        """At the start of a run: the folder is ours and as we left it, and says so."""
+        owner, claim = self.context.owner, self._found()
+        if owner is not None:
+            judge_owner(claim, owner, is_known=self.context.is_known, where=self._where)
+        self._claim()
+        if not self.shared and (found := self._differences()):
+            raise changed(f"folder {self.folder.name!r}", found, self._where)
+        if owner is not None and (claim.folder, claim.start_id) != (owner.folder, owner.start_id):
+            self._whose |= {"folder": owner.folder, "start_id": owner.start_id}
+            self._rewrite()
+
+    def _found(self) -> Claim:
+        path = self._own / "epoch"
+        return Claim(self._epoch_in(path) if path.exists() else 0, self._last, "", **self._whose)
+
+    def _files(self) -> dict[int, int]:
+        """Number and size of the files that are there and may be compared: of frames in the ledger, or after it."""
+        found = {}
+        oldest = min(self._entries, default=self._last + 1)
+        with os.scandir(self.folder) as entries:
+            for each in entries:
+                if (name := _FILE.fullmatch(each.name)) and int(name[1]) >= oldest:
+                    found[int(name[1])] = each.stat().st_size
+        return found
+
+    def _differences(self) -> list[Difference]:
+        """Files that are missing, have another size, or that no line of the ledger names."""
+        there, found = self._files(), []
+        for n, line in sorted(self._of_frame.items()):
+            rows, size = line[_ROWS] - line[_LEFT_OUT], line[_BYTES]
+            expected = there.get(n, bool(rows)) if size is None else size
+            if there.get(n, 0) != expected:
+                found.append(Difference(n, rows if expected else 0, self._rows_in(n) if n in there else 0))
+        # A file after the last line was renamed and not noted when somebody was killed: its frame comes again.
+        strange = [n for n in there if n not in self._of_frame and n <= self._last]
+        return found + [Difference(n, 0, self._rows_in(n)) for n in sorted(strange)]
+
+    def _rows_in(self, n: int) -> int:
+        import pyarrow.parquet as pq
+
+        try:
+            return pq.read_metadata(self._path_of(n)).num_rows
+        except (OSError, pa.ArrowException):
+            return 0
+
+    def _take_over(self, taking: Taking) -> Taken:
+        owner, claim = self.context.owner, self._found()
+        if owner is None or not self._entries:
+            raise self._nothing_to_take()
+
+        def checksum(n: int) -> str | None:
+            return self._entries[n].checksum if n in self._entries else None
+
+        newest = max(self._files(), default=0)
+        found = taken(claim, owner, taking, is_known=self.context.is_known, newest=newest, checksum=checksum)
+        accepted, there = [], self._files()
+        for each in self._differences():
+            accepted.append(f"frame {each.frame} has {each.there:,} rows, {each.expected:,} were written")
+            line = self._of_frame.setdefault(each.frame, [each.frame, str(Kind.STABLE), "", 0, each.there, "", 0, 0])
+            line[_BYTES] = there.get(each.frame, 0)
+        self._whose |= {"folder": owner.folder, "start_id": owner.start_id, "base": found.base}
+        self._last = found.last
+        self._rewrite()
+        _write_whole(self._own / "epoch", as_word(self.context.epoch))
+        return replace(found, accepted=tuple(accepted))
+
+    def _rewrite(self) -> None:
+        """The ledger with its head as it is now."""
+        lines = [_checked(line) for _, line in sorted(self._of_frame.items())]
+        _write_whole(self._own / "ledger.jsonl", self._head() + "".join(lines))
+        self._read_to = 0
 
     def _refuse_strangers(self) -> None:
         if not (self._own / "ledger.jsonl").exists():
@@ -169,24 +272,34 @@ class ParquetSink:
         ledger = self._own / "ledger.jsonl"
         if not ledger.exists():
             _write_whole(ledger, self._head())
-        with open(ledger) as file:
-            head = json.loads(file.readline())
+        head = self._head_in(ledger.read_bytes().partition(b"\n")[0])
+        self._whose |= {name: head[name] for name in self._whose if name in head}
         if (head["process"], head["sink"]) != (self.context.process, self.context.sink):
             whose = f"stream process {head['process']!r}, sink {head['sink']!r}"
             raise self._refused("TargetTaken", f"{whose} writes to it; their frame numbers would mix")
-        if head["schema"] != self.context.schema.ddl:
+        if self.context.taking is None and head["schema"] != self.context.schema.ddl:
             why = f"its files have {head['schema']}, the stream has {self.context.schema.ddl}"
             raise self._refused("TableDoesNotFit", why)
         for left in self._own.glob("*.tmp"):
             left.unlink(missing_ok=True)
+        if head.get("lines") != _LINE:  # of an earlier version: its head and lines get what they lack
+            self._catch_up()
+            self._rewrite()
 
     def _head(self) -> str:
         context = self.context
         line = {"process": context.process, "sink": context.sink, "schema": context.schema.ddl, "last": self._last}
-        return json.dumps(line | {"lines": _LINE}) + "\n"
+        return as_note(line | self._whose | {"lines": _LINE}) + "\n"
+
+    def _head_in(self, line: bytes) -> dict:
+        try:
+            return note_in(line)
+        except ValueError as error:
+            raise self._damaged(self._own / "ledger.jsonl", f"line 1, the head: {error}", _FROM_A_COPY) from None
 
     def _catch_up(self) -> None:
-        """Reads what was added since; a torn last line (killed while adding) is cut off."""
+        """Reads what was added since; a torn last line (killed while adding) is cut off. Any other that is not what was
+        written is an error: a frame that is not known would be written again, one that is believed would not."""
         ledger = self._own / "ledger.jsonl"
         if ledger.stat().st_size == self._read_to:
             return
@@ -194,38 +307,51 @@ class ParquetSink:
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             os.truncate(ledger, whole)
-        head, *lines = content[:whole].splitlines()
+        first, *lines = content[:whole].split(b"\n")[:-1]
+        head = self._head_in(first)
         self._entries.clear()
-        self._last = json.loads(head)["last"]
-        for line in lines:
-            n, kind, checksum, _epoch, _rows = json.loads(line)
-            self._entries[n] = Entry(Kind(kind), checksum)
-            self._last = max(self._last, n)
+        self._of_frame.clear()
+        self._last = head["last"]
+        for number, line in enumerate(lines, 2):
+            try:
+                self._know(_whole(_fields(line, is_checked="check" in head.get("lines", ()))))
+            except (ValueError, TypeError) as error:
+                do = f"{_FROM_A_COPY}; without one delete the line, sed -i {number}d {ledger}\nand take the folder over as it is: holdfast adopt-table FILE SINK"
+                raise self._damaged(ledger, f"line {number}: {error}", do) from None
         self._read_to, self._lines = whole, len(lines)
 
+    def _know(self, line: list) -> None:
+        n, kind, checksum, *_ = line
+        self._entries[n], self._of_frame[n] = Entry(Kind(kind), checksum), line
+        self._last = max(self._last, n)
+
     def _enter(self, records: Sequence[FrameRecord]) -> None:
-        lines = [json.dumps([r.n, str(r.kind), r.checksum, r.epoch, r.rows]) + "\n" for r in records]
+        lines = [self._line(record) for record in records]
         with open(self._own / "ledger.jsonl", "a") as file:
-            file.writelines(lines)
+            file.writelines(_checked(line) for line in lines)
             file.flush()
             os.fsync(file.fileno())
             self._read_to = file.tell()
         self._lines += len(lines)
-        for record in records:
-            self._entries[record.n] = Entry(record.kind, record.checksum)
-            self._last = max(self._last, record.n)
+        for line in lines:
+            self._know(line)
         if self._lines > 2 * KEPT_FRAMES:
             self._fold()
 
+    def _line(self, record: FrameRecord) -> list:
+        path = self._path_of(record.n)
+        size = path.stat().st_size if path.exists() else 0
+        said = [record.n, str(record.kind), record.checksum, record.epoch, record.rows]
+        return [*said, getattr(record, "mark", ""), 0, size]
+
     def _fold(self) -> None:
         """Old lines away: the ledger stays below twice the frames it must know."""
-        ledger, oldest = self._own / "ledger.jsonl", self._last - KEPT_FRAMES
-        _, *lines = ledger.read_text().splitlines(keepends=True)
-        lines = [line for line in lines if json.loads(line)[0] > oldest]
-        self._entries = {n: entry for n, entry in self._entries.items() if n > oldest}
-        content = self._head() + "".join(lines)
-        _write_whole(ledger, content)
-        self._read_to, self._lines = len(content.encode()), len(lines)
+        oldest = self._last - KEPT_FRAMES
+        for known in (self._entries, self._of_frame):
+            for n in [n for n in known if n <= oldest]:
+                del known[n]
+        self._rewrite()
+        self._catch_up()
 
     # Errors.
 
@@ -248,6 +374,28 @@ class ParquetSink:
                 do=f"see that {self.folder} is a folder that can be written and the disk has room",
             ) from error
 
+    def _nothing_to_take(self) -> SinkError:
+        return SinkError(
+            "HF-K038",
+            "NothingToAdopt",
+            f"folder {self.folder.name!r} has no frames that could be taken over.",
+            where=self._where,
+            why="no run has written to it",
+            effect="nothing was changed",
+            do="run the process: holdfast run FILE",
+        )
+
+    def _damaged(self, path: Path, why: str, do: str) -> SinkError:
+        return SinkError(
+            "HF-R044",
+            "LedgerDamaged",
+            f"folder {self.folder.name!r}: what is noted of its frames is not what was written.",
+            where=str(path),
+            why=why,
+            effect="nothing was written; the sealed frames are kept",
+            do=do,
+        )
+
     def _refused(self, name: str, why: str) -> SinkError:
         code = {"TargetTaken": "HF-K006", "TableDoesNotFit": "HF-K001"}[name]
         return SinkError(
@@ -259,6 +407,29 @@ class ParquetSink:
             effect="nothing was written; the folder is as it was",
             do="give this sink a folder of its own",
         )
+
+
+def _whole(line: list) -> list:
+    known = len(_LINE) - 1  # the check is added as it is written
+    return line + _LACKING[len(line) - known :] if len(line) < known else line
+
+
+def _checked(line: list) -> str:
+    """JSON of the line with its hash as the last item."""
+    return json.dumps([*line, xxhash.xxh32_hexdigest(json.dumps(line).encode())]) + "\n"
+
+
+def _fields(line: bytes, *, is_checked: bool) -> list:
+    fields = json.loads(line)
+    if not isinstance(fields, list):
+        raise ValueError("it is no list")
+    if not is_checked:
+        return fields
+    *fields, check = fields
+    found = xxhash.xxh32_hexdigest(json.dumps(fields).encode())
+    if check != found:
+        raise ValueError(f"it hashes to {found}, at its end stands {check!r}")
+    return fields
 
 
 def _write_whole(path: Path, text: str) -> None:

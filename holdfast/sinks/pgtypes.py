@@ -8,6 +8,7 @@ empty text stays one. Pure: no connection.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.csv
@@ -62,11 +63,11 @@ def holds(declared: str, wanted: str) -> bool:
     return False
 
 
-def as_csv(table: pa.Table, frame: int) -> bytes:
+def as_csv(table: pa.Table, frame: int, places: Sequence[int]) -> bytes:
     """The rows with their stream time, (`_frame`, `_i`), as COPY reads them."""
     rows = table.num_rows
     columns = [_text(column) for column in table.columns]
-    columns += [pa.repeat(pa.scalar(frame, pa.int64()), rows), pa.array(range(rows), pa.int64())]
+    columns += [pa.repeat(pa.scalar(frame, pa.int64()), rows), pa.array(places, pa.int64())]
     out = pa.BufferOutputStream()
     # Names do not go over; numbers, because two columns of a table need two.
     pyarrow.csv.write_csv(pa.table(columns, names=[str(at) for at in range(len(columns))]), out, _CSV)

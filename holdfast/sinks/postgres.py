@@ -22,11 +22,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from threading import RLock
+from typing import ClassVar
 
 import pyarrow as pa
 
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord
+from holdfast.graph.reaching import BEFORE_1, NUL
 from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
 from holdfast.sinks.conninfo import password_in, shown, without_password
@@ -66,7 +68,11 @@ class PostgresWriter:
     keys: tuple[str, ...] = ()
     schema: str | None = None
     new_columns: str = "fail"
+    shared: bool = False
     idempotent: bool = True
+
+    #: No type of PostgreSQL holds a NUL in a text; years before 1 are written another way than ours.
+    cannot_hold: ClassVar[tuple[str, ...]] = (NUL, BEFORE_1)
 
     @property
     def name(self) -> str:
@@ -130,8 +136,9 @@ class PostgresSink(TableSink):
         self._url, self._given_schema = writer.url, writer.schema
         self._schema = writer.schema or ""
         self._conninfo = ""
+        self._lacking: list[str] = []  # statements that a ledger of an earlier version needs
         self.place = shown(writer.url)
-        super().__init__(writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns)
+        super().__init__(writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns, shared=writer.shared)
 
     # The connection.
 
@@ -195,18 +202,27 @@ class PostgresSink(TableSink):
         # up look alike. Who was let in before waits; who was not is told at once.
         return self._was_open or "FATAL" not in str(error)
 
+    def is_refusal(self, error: Exception) -> bool:
+        # 22: a value that does not fit, 23: a constraint of the table's.
+        return (getattr(error, "sqlstate", None) or "").startswith(("22", "23")) or super().is_refusal(error)
+
+    def settle(self) -> None:
+        self.run("set constraints all immediate")
+
     def said(self, error: Exception) -> str:
         return without_password(str(error), self._conninfo)
 
     def advice(self, error: Exception) -> str:
         state = getattr(error, "sqlstate", None) or ""
+        if state == "42501" and self._lacking:
+            where = f"alter table {quoted(self._schema)}."
+            told = [f"{each.replace('alter table ', where, 1)};" for each in self._lacking]
+            return "the owner of the ledger, which an earlier version made, runs this; then run again:\n" + "\n".join(told)
         if state == "42501":
             return (
                 f"grant usage, create on schema {self._schema or 'public'} to this user, "
                 "or name a schema= of its own; Holdfast keeps its ledger beside the table"
             )
-        if state.startswith("22"):
-            return "a value does not fit its column: alter the column, or mend the operator; the frame is then written"
         if not self._was_open:
             return "see that host, database, user and password are right: psql with the same address must get in"
         return "see what the server's log says; once the cause is gone, run again: the frame is then written"
@@ -228,8 +244,11 @@ class PostgresSink(TableSink):
             )
         self._schema = first
         names = [quoted_names(first, name) for name in ("_holdfast_ledger", "_holdfast_epoch")]
-        if None in self.run("select to_regclass(?), to_regclass(?)", names)[0]:
+        there = None not in self.run("select to_regclass(?), to_regclass(?)", names)[0]
+        self._lacking = self._ledger.missing() if there else []
+        if self._lacking or not there:
             super().create_ledger()
+            self._lacking = []
 
     def table_exists(self) -> bool:
         return bool(self._kind())
@@ -324,7 +343,7 @@ class PostgresSink(TableSink):
     def _copy(self, target: str, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
         with self._connection.cursor() as cursor, cursor.copy(f"copy {target} from stdin (format csv)") as copy:
             for record, table in frames:
-                copy.write(as_csv(table, record.n))
+                copy.write(as_csv(table, record.n, self.places(record, table)))
 
 
 def quoted_names(*names: str | None) -> str:

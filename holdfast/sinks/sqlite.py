@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
+from holdfast.atomic import make_folder
 from holdfast.errors import Finding
 from holdfast.frames.identity import FrameRecord
+from holdfast.graph.reaching import AFTER_9999, BEFORE_1
 from holdfast.graph.schemas import Schema
 from holdfast.sinks.file_table import FileTableSink
 from holdfast.sinks.table import quoted
@@ -37,7 +40,11 @@ class SqliteWriter:
     table: str
     keys: tuple[str, ...] = ()
     new_columns: str = "fail"
+    shared: bool = False
     idempotent: bool = True
+
+    #: Times are text of a fixed width, so that the order of text is that of time.
+    cannot_hold: ClassVar[tuple[str, ...]] = (BEFORE_1, AFTER_9999)
 
     def describe(self) -> str:
         by = f", newest row per {', '.join(self.keys)}" if self.keys else ""
@@ -48,7 +55,7 @@ class SqliteWriter:
 
     def open(self, context: SinkContext) -> SqliteSink:
         refuse(self.check(context.schema), context)
-        return SqliteSink(context.base / self.path, self.table, self.keys, context, self.new_columns)
+        return SqliteSink(context.base / self.path, self.table, self.keys, context, self.new_columns, self.shared)
 
 
 class SqliteSink(FileTableSink):
@@ -58,8 +65,15 @@ class SqliteSink(FileTableSink):
         # Takes the write lock at once: two transactions that both read first could not both go on.
         self.run("begin immediate")
 
+    def is_away(self, error: Exception) -> bool:
+        # Another program holds the file, or the disk is full: the same write succeeds when that is over.
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+
+    def is_refusal(self, error: Exception) -> bool:
+        return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError) or super().is_refusal(error)
+
     def connect(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent, sync=True)
         # Any thread may use it, one at a time: the sink's lock sees to that.
         connection = sqlite3.connect(
             self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False
@@ -143,7 +157,7 @@ class SqliteSink(FileTableSink):
         )
 
     def _rows(self, record: FrameRecord, table: pa.Table):
-        places = () if self.keys else (range(table.num_rows),)
+        places = () if self.keys else (self.places(record, table),)
         return zip(*sql_columns(table), repeat(record.n, table.num_rows), *places, strict=True)
 
     def _on_conflict(self) -> str:

@@ -20,16 +20,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import SinkAway, SinkError
+from holdfast.errors import SinkAway, SinkError, SinkRefused
 from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.sinks.comparing import Difference, changed, differing, newest_frames
 from holdfast.sinks.ledger import Ledger, Verdict
-from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named
+from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
+from holdfast.sinks.owners import Claim, Taken, Taking, taken
+from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named, numbered
 
 __all__ = ["TableSink", "quoted"]
+
+
+#: A value that has no form in the database: raised while it is turned into one, before the database sees it.
+BAD_VALUES = (ValueError, OverflowError, pa.ArrowInvalid)
 
 
 def quoted(name: str) -> str:
@@ -51,13 +59,16 @@ class TableSink(ABC):
         *,
         lock: AbstractContextManager,
         new_columns: str = "fail",
+        shared: bool = False,
     ) -> None:
         self.table, self.keys, self.context = table, keys, context
-        self.new_columns = new_columns
+        self.new_columns, self.shared = new_columns, shared
+        self.taken: Taken | None = None
         self._lock = lock
         self._connection = None
         self._was_open = False
-        self._ledger = Ledger(self.run, context.process, context.sink)
+        self._out: dict[int, frozenset[int]] = {}  # rows left out, by the frame's checksum
+        self._ledger = Ledger(self.run, context.process, context.sink, self.columns_of)
         with self._lock:
             self._connected()
 
@@ -104,9 +115,15 @@ class TableSink(ABC):
     def create_ledger(self) -> None:
         self._ledger.create()
 
+    def columns_of(self, table: str) -> list[str]:
+        return [column[0] for column in self._connection.execute(f"select * from {table} where 1 = 0").description]
+
     def is_away(self, error: Exception) -> bool:
         """Whether it is the server that is missing, so that the same write may succeed later."""
         return False
+
+    def away_advice(self) -> str:
+        return "see that the server runs and can be reached; a sink that runs goes on by itself when it is back"
 
     def said(self, error: Exception) -> str:
         """What the database said, without what nobody may read."""
@@ -139,22 +156,39 @@ class TableSink(ABC):
             return []
         batch = [(record, fitted(record, table, self.context)) for record, table in batch]
         if self.keys:
+            for record, _ in batch:
+                self._refuse_tentative(record)
+        self._out.clear()
+        if self.context.aside is None:
             for record, table in batch:
-                self._check_keyed(record, table)
-        records = [record for record, _ in batch]
+                self._refuse_null_keys(record, table)
+            return self._write(batch)
+        try:
+            return self._write([self._without(*frame) for frame in batch])
+        except SinkRefused as error:
+            if len(batch) > 1:  # one by one: a row may be refused because of one of another frame
+                return [written for frame in batch for written in self.write([frame])]
+            self._set_aside(*batch[0], error)
+        return self._write([self._without(*batch[0])])
+
+    def _write(self, batch: Sequence[tuple[FrameRecord, pa.Table]]) -> list[bool]:
+        """All of it in one transaction."""
         named = frames_named(batch)
         with self._lock:
             self._connected()
             effect = f"{named}: rolled back as a whole; the sealed frames are kept"
             try:
                 self.begin()
-                last = self._ledger.fence(self.context.epoch, target=self.table)
+                last = self._claim()
+                batch = [(numbered(record, self._ledger.base), table) for record, table in batch]
+                records = [record for record, _ in batch]
                 verdicts = self._ledger.judge(records, last=last)
                 self._store(batch, verdicts)
-                self._ledger.enter(records, verdicts, last=last)
+                left_out = {record.n: record.rows - table.num_rows for record, table in batch if record.kind != Kind.LOST}
+                self._ledger.enter(records, verdicts, last=last, left_out=left_out)
                 effect = f"{named}: the ledger will tell whether the commit came through; the sealed frames are kept"
                 self.run("commit")
-            except self.errors as error:
+            except (*self.errors, *BAD_VALUES) as error:
                 self._roll_back()
                 raise self._failed(error, effect) from error
             except BaseException:
@@ -164,9 +198,23 @@ class TableSink(ABC):
 
     def close(self) -> None:
         with self._lock:
+            if self._connection is not None and self.keys and self._was_open and not self.shared:
+                self._count()
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
+
+    def _count(self) -> None:
+        """Of a table with keys, for the next start; whoever has taken over meanwhile counts himself."""
+        try:
+            self.begin()
+            if self._ledger.total() is None:
+                self._claim()
+                [(total,)] = self.run(f"select count(*) from {self.quoted_table}")
+                self._ledger.count_total(total)
+            self.run("commit")
+        except (*self.errors, SinkError):
+            self._roll_back()
 
     def _store(self, batch: Sequence[tuple[FrameRecord, pa.Table]], verdicts: Sequence[Verdict]) -> None:
         pending: dict[int, tuple[FrameRecord, pa.Table]] = {}
@@ -176,6 +224,9 @@ class TableSink(ABC):
             if verdict is not Verdict.SKIP:
                 pending[record.n] = (record, table)
         frames = [pending[n] for n in sorted(pending) if pending[n][1].num_rows]
+        for record, table in frames:
+            if self.keys and (null := key_is_null(table, self.keys)):  # a database takes null keys, each beside the other
+                raise ValueError(f"{next(iter(null.values()))} in {len(null)} of {record.rows} rows of frame {record.n}")
         if frames:
             self.insert(frames)
 
@@ -201,18 +252,10 @@ class TableSink(ABC):
         try:
             self.begin()
             self.create_ledger()
-            self._refuse_taken()
-            wrote = self._ledger.target()
-            last = self._ledger.fence(self.context.epoch, target=self.table)
-            if not self.table_exists():
-                if last:
-                    raise self._gone(last, wrote)
-                self.create_table()
+            if self.context.taking is not None:
+                self.taken = self._take_over(self.context.taking)
             else:
-                if self.new_columns == "add":
-                    self._add_columns()
-                if why := self.misfit():
-                    raise self._unfit(why)
+                self._prepare()
             self.run("commit")
             self._was_open = True
         except self.errors as error:
@@ -221,6 +264,79 @@ class TableSink(ABC):
         except BaseException:
             self._roll_back()
             raise
+
+    def _prepare(self) -> None:
+        """The table is ours, takes the stream, and has the rows that were written."""
+        self._refuse_taken()
+        wrote = self._ledger.target()
+        last = self._claim()
+        if not self.table_exists():
+            if last:
+                raise self._gone(last, wrote)
+            self.create_table()
+            return
+        if self.new_columns == "add":
+            self._add_columns()
+        if why := self.misfit():
+            raise self._unfit(why)
+        if last and not self._was_open and not self.shared and (found := self._differences()):
+            raise changed(f"table {self.table!r}", found, self.where)
+
+    def _differences(self) -> list[Difference]:
+        counts = self._ledger.counts()
+        if self.keys:
+            expected, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
+            if expected is None:
+                # Written and not counted since: a run before this one was killed. Nothing at all is noticed still.
+                expected = there or min(1, sum(rows for _, rows in counts))
+            return [Difference(None, expected, there)] if there != expected else []
+        expected = newest_frames(counts)
+        rows = self.run(
+            f'select "_frame", count(*) from {self.quoted_table} where "_frame" >= ? group by 1',
+            (min(expected, default=self._ledger.base + 1),),
+        )
+        return differing(expected, {int(n): int(count) for n, count in rows})
+
+    def _take_over(self, taking: Taking) -> Taken:
+        """The target is this state folder's from now on, as it is."""
+        context, claim = self.context, self._ledger.claim()
+        if claim is None or context.owner is None or not self.table_exists():
+            raise self._nothing_to_take(claim)
+        [(newest,)] = self.run(f'select max("_frame") from {self.quoted_table}')
+
+        def checksum(n: int) -> str | None:
+            entry = self._ledger.entry(n)
+            return None if entry is None else entry.checksum
+
+        found = taken(claim, context.owner, taking, is_known=context.is_known, newest=int(newest or 0), checksum=checksum)
+        accepted = []
+        for each in self._differences():
+            place = "the table" if each.frame is None else f"frame {each.frame}"
+            accepted.append(f"{place} has {each.there:,} rows, {each.expected:,} were written")
+            if each.frame is not None:
+                self._ledger.accept(each.frame, each.there)
+        self._ledger.take(context.owner, context.epoch, self.table, found)
+        if self.keys:
+            [(total,)] = self.run(f"select count(*) from {self.quoted_table}")
+            self._ledger.count_total(total)
+        return replace(found, accepted=tuple(accepted))
+
+    def _nothing_to_take(self, claim: Claim | None) -> SinkError:
+        return SinkError(
+            "HF-K038",
+            "NothingToAdopt",
+            f"table {self.table!r} has no frames that could be taken over.",
+            where=self.where,
+            why="it is not there" if claim is not None else "no run has written to it under this process and sink",
+            effect="nothing was changed",
+            do="run the process: holdfast run FILE" if claim is None else "bring the table back, then holdfast adopt-table FILE SINK",
+        )
+
+    def _claim(self) -> int:
+        context = self.context
+        return self._ledger.fence(
+            context.epoch, target=self.table, owner=context.owner, is_known=context.is_known, opening=not self._was_open
+        )
 
     def _add_columns(self) -> None:
         """What the stream has and the table lacks; rows that are there get null.
@@ -246,7 +362,84 @@ class TableSink(ABC):
                 do="give this sink a table of its own, or drop the table if the other is gone for good",
             )
 
-    def _check_keyed(self, record: FrameRecord, table: pa.Table) -> None:
+    # Rows that the target refuses.
+
+    def places(self, record: FrameRecord, table: pa.Table) -> Sequence[int]:
+        """Where each row stands in its frame, also when others were left out."""
+        out = self._out.get(record.checksum)
+        return range(table.num_rows) if not out else [row for row in range(record.rows) if row not in out]
+
+    def _without(self, record: FrameRecord, table: pa.Table) -> tuple[FrameRecord, pa.Table]:
+        """The frame as it was decided to be written."""
+        return record, self._only(record, table, frozenset(self._decided(record)))
+
+    def _decided(self, record: FrameRecord) -> list[int]:
+        """Rows of exactly this content that are left out."""
+        return rows_in(self.context.aside.at(record.n).get(record.checksum, ()))
+
+    def _only(self, record: FrameRecord, table: pa.Table, out: frozenset[int]) -> pa.Table:
+        self._out[record.checksum] = out
+        return rows_at(table, [row for row in range(table.num_rows) if row not in out]) if out else table
+
+    def _set_aside(self, record: FrameRecord, table: pa.Table, error: SinkRefused) -> None:
+        """Find the rows, and write down that the frame is written without them."""
+        context = self.context
+        told = key_is_null(table, self.keys)
+        tried: list[str] = []
+
+        def fits(rows: Sequence[int]) -> bool:
+            chosen = frozenset(range(table.num_rows)) - frozenset(rows)
+            why = self._try(record, self._only(record, table, chosen))
+            tried.extend([why] * bool(why))
+            return not why
+
+        decided = self._decided(record)
+        found = refused_rows(table.num_rows, fits, frozenset(told) | frozenset(decided))
+        if found is None:
+            raise too_many(record.n, record.rows, error.why, self.where)
+        reasons = list(dict.fromkeys([*told.values(), *(each.splitlines()[0] for each in tried)]))
+        rows = sorted({*found} - {*decided})
+        kept = {context.stream: rows_at(table, rows)} if context.on_error == "quarantine" else {}
+        decision = {
+            "operator": f"sink {context.sink}",
+            "stream": context.stream,
+            "on_error": context.on_error,
+            "rows": len(rows),
+            "error": "; ".join(reasons[:3]),
+        }
+        ranges = {**context.aside.at(record.n), record.checksum: ranges_of(found)}
+        if rows:
+            context.aside.decide(record.n, ranges, kept, decision)
+
+    def _try(self, record: FrameRecord, table: pa.Table) -> str:
+        """Why the target refuses these rows; '' if it takes them. Nothing is kept."""
+        with self._lock:
+            self._connected()
+            try:
+                self.begin()
+                last = self._claim()
+                record = numbered(record, self._ledger.base)
+                verdicts = self._ledger.judge([record], last=last)
+                self._store([(record, table)], verdicts)
+                self.settle()
+            except (*self.errors, *BAD_VALUES) as error:
+                if not self.is_refusal(error):
+                    self._roll_back()
+                    raise self._failed(error, "nothing was written") from error
+                return self.said(error) or type(error).__name__
+            finally:
+                if self._connection is not None:
+                    self.run("rollback")
+        return ""
+
+    def settle(self) -> None:
+        """Have constraints that wait for the commit looked at now."""
+
+    def is_refusal(self, error: Exception) -> bool:
+        """Whether it is about a row's values, not about the target as a whole."""
+        return isinstance(error, BAD_VALUES)
+
+    def _refuse_tentative(self, record: FrameRecord) -> None:
         if record.kind == Kind.TENTATIVE:
             raise SinkError(
                 "HF-K009",
@@ -257,6 +450,8 @@ class TableSink(ABC):
                 effect="nothing of this write was kept",
                 do="leave out keys= for this sink, or let its operators wait for stable input",
             )
+
+    def _refuse_null_keys(self, record: FrameRecord, table: pa.Table) -> None:
         for key in self.keys:
             column = table.column(key)
             if pa.types.is_floating(column.type):
@@ -269,7 +464,9 @@ class TableSink(ABC):
                     where=self.where,
                     why="a null equals nothing, so the next row with it would stand beside it, not replace it",
                     effect="nothing of this write was kept; the sealed frame is kept",
-                    do=f"filter or fill {key!r} before the sink, or leave out keys=",
+                    do="let the sink set such rows aside: process.sink(..., on_error='quarantine'), and run again;\n"
+                    f"or filter or fill {key!r} before the sink, holdfast remake {record.stream} {record.n}, and run again;\n"
+                    "or leave out keys=",
                 )
 
     def _roll_back(self) -> None:
@@ -284,6 +481,18 @@ class TableSink(ABC):
     def _failed(self, error: Exception, effect: str) -> SinkError:
         if self.is_away(error):
             return self._away(error, effect)
+        if self.is_refusal(error):
+            return SinkRefused(
+                "HF-K005",
+                "SinkFailed",
+                f"table {self.table!r} refuses a row.",
+                where=self.where,
+                why=self.said(error) or type(error).__name__,
+                effect=effect,
+                do="alter the table so that it takes the row, and run again;\n"
+                "or let the sink set such rows aside: process.sink(..., on_error='quarantine'), and run again;\n"
+                "or mend the operator, holdfast remake STREAM FRAME, and run again",
+            )
         return SinkError(
             "HF-K005",
             "SinkFailed",
@@ -302,7 +511,7 @@ class TableSink(ABC):
             where=self.where,
             why=self.said(error),
             effect=effect,
-            do="see that the server runs and can be reached; a sink that runs goes on by itself when it is back",
+            do=self.away_advice(),
         )
 
     def _unfit(self, why: str) -> SinkError:
@@ -318,7 +527,6 @@ class TableSink(ABC):
         )
 
     def _gone(self, last: int, wrote: str | None) -> SinkError:
-        of_sink = f"process = '{self.context.process}' and sink = '{self.context.sink}'"
         return SinkError(
             "HF-K007",
             "TargetGone",
@@ -327,6 +535,6 @@ class TableSink(ABC):
             why=f"they went to table {wrote!r}"
             + (", which was dropped" if wrote == self.table else "; the sink names another one now"),
             effect="nothing was written; going on would leave a table without its first frames",
-            do=f"bring the table back, or rename the old one; or, to begin anew with a fresh state folder:\n"
-            f"delete from _holdfast_ledger where {of_sink};\ndelete from _holdfast_epoch where {of_sink};",
+            do="bring the table back, or rename the old one; or, to begin anew with a fresh state folder:\n"
+            + self._ledger.forgetting(),
         )

@@ -22,7 +22,7 @@ from holdfast.sinks.duckdb import DuckdbWriter
 from holdfast.sinks.parquet import ParquetWriter
 from holdfast.sinks.postgres import NAME_BYTES_MAX, PostgresWriter
 from holdfast.sinks.sqlite import SqliteWriter
-from holdfast.sinks.writer import declared_keys, declared_new_columns, unusable
+from holdfast.sinks.writer import declared_flag, declared_keys, declared_new_columns, unusable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,16 +36,19 @@ def sqlite(
     keys: str | Sequence[str] | None = None,
     *,
     new_columns: str = "fail",
+    shared: bool = False,
 ) -> SqliteWriter:
     """A table of a SQLite file. With `keys`, a row replaces the one with its key.
 
-    `new_columns="add"` adds columns that the stream has and the table lacks.
+    `new_columns="add"` adds columns that the stream has and the table lacks. `shared=True`: others delete and
+    add rows there too, so a start does not compare their number with what was written.
     """
     return SqliteWriter(
         _path(path, "hf.write.sqlite('out.db', 'alarms')"),
         _table(table),
         declared_keys(keys),
         declared_new_columns(new_columns),
+        declared_flag(shared, "shared"),
     )
 
 
@@ -55,13 +58,15 @@ def duckdb(
     keys: str | Sequence[str] | None = None,
     *,
     new_columns: str = "fail",
+    shared: bool = False,
 ) -> DuckdbWriter:
-    """A table of a DuckDB file, which the run holds while it lasts."""
+    """A table of a DuckDB file, which the run holds while it lasts. Options as for sqlite."""
     return DuckdbWriter(
         _path(path, "hf.write.duckdb('out.duckdb', 'alarms')"),
         _table(table),
         declared_keys(keys),
         declared_new_columns(new_columns),
+        declared_flag(shared, "shared"),
     )
 
 
@@ -72,11 +77,12 @@ def postgres(
     *,
     schema: str | None = None,
     new_columns: str = "fail",
+    shared: bool = False,
 ) -> PostgresWriter:
     """A table of a PostgreSQL server: see docs/howto/postgres.md.
 
     `url` is hf.secret("PG_URL"), or an address without a password. Without `schema`
-    the first one of the user's search_path is taken.
+    the first one of the user's search_path is taken. Other options as for sqlite.
     """
     example = "hf.write.postgres(hf.secret('PG_URL'), 'alarms', keys=['patient', 'ts'])"
     if not isinstance(url, Secret) and (not isinstance(url, str) or not url.strip()):
@@ -86,12 +92,15 @@ def postgres(
             not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX
         ):
             raise unusable(f"name {name!r}", f"PostgreSQL's names have 1 to {NAME_BYTES_MAX} bytes", example)
-    return PostgresWriter(url, table, declared_keys(keys), schema, declared_new_columns(new_columns))
+    return PostgresWriter(url, table, declared_keys(keys), schema, declared_new_columns(new_columns), declared_flag(shared, "shared"))
 
 
-def parquet(folder: str | os.PathLike[str]) -> ParquetWriter:
-    """A folder with one Parquet file per frame that has rows."""
-    return ParquetWriter(_path(folder, "hf.write.parquet('alarms')"))
+def parquet(folder: str | os.PathLike[str], *, shared: bool = False) -> ParquetWriter:
+    """A folder with one Parquet file per frame that has rows.
+
+    `shared=True`: others delete and add files there too, so a start does not compare them with what was written.
+    """
+    return ParquetWriter(_path(folder, "hf.write.parquet('alarms')"), declared_flag(shared, "shared"))
 
 
 def callback(function: Callable[[pa.Table, int], object]) -> CallbackWriter:

@@ -10,7 +10,7 @@ Nothing here may touch a database, a file or Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -19,6 +19,8 @@ import pyarrow as pa
 from holdfast.errors import Broken, Finding, SinkError, UsageError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
+from holdfast.sinks.owners import Owner, Taking
+from holdfast.sinks.refusing import Aside
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,10 +32,12 @@ __all__ = [
     "SinkContext",
     "Writer",
     "column_findings",
+    "declared_flag",
     "declared_keys",
     "declared_new_columns",
     "fitted",
     "frames_named",
+    "numbered",
     "refuse",
     "unusable",
 ]
@@ -54,10 +58,20 @@ class SinkContext:
     base: Path  # relative targets are found from here
     epoch: int  # of the run that writes; frames may have been sealed in an older one
     spark: SparkSession | None = None  # of the run, for who hands out DataFrames
+    owner: Owner | None = None  # the state folder that writes; None: nobody asks
+    on_error: str = "fail"  # a row that the target refuses: "fail" | "quarantine" | "drop"
+    aside: Aside | None = None  # where decisions about such rows are kept
+    stream: str = ""  # whose rows they are
+    taking: Taking | None = None  # opened only to be taken over, not to be written; the schema is not looked at
 
     @property
     def where(self) -> str:
         return f"stream process {self.process!r}, sink {self.sink!r}"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the state folder has written to this sink before."""
+        return self.owner is not None and self.sink in self.owner.sinks
 
 
 class OpenSink(Protocol):
@@ -74,6 +88,8 @@ class OpenSink(Protocol):
 class Writer(Protocol):
     #: A frame handed over again changes nothing. False: at least once, and `check` says so.
     idempotent: bool
+
+    # A writer may have `cannot_hold`: values (`graph.reaching`) that no frame for it may hold.
 
     def describe(self) -> str: ...
 
@@ -94,6 +110,12 @@ def declared_new_columns(new_columns: str) -> str:
     if new_columns not in NEW_COLUMNS:
         raise unusable(f"new_columns={new_columns!r}", "it is 'fail' or 'add'", "new_columns='add'")
     return new_columns
+
+
+def declared_flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise unusable(f"{name}={value!r}", "it is True or False", f"{name}=True")
+    return value
 
 
 def unusable(value: str, why: str, example: str) -> UsageError:
@@ -145,7 +167,7 @@ def column_findings(schema: Schema, keys: Sequence[str], sink: str) -> list[Find
 
 
 def refuse(findings: Sequence[Finding], context: SinkContext) -> None:
-    for finding in findings:
+    for finding in () if context.taking is not None else findings:
         raise SinkError(
             finding.code, finding.name, finding.what,
             where=context.where, why=finding.why, effect=finding.effect, do=finding.do,
@@ -170,6 +192,11 @@ def fitted(record: FrameRecord, table: pa.Table, context: SinkContext) -> pa.Tab
         for name in set(wanted.names) - set(table.column_names):
             table = table.append_column(wanted.field(name), pa.nulls(table.num_rows, wanted.field(name).type))
     return table.select(wanted.names).cast(wanted)
+
+
+def numbered(record: FrameRecord, base: int) -> FrameRecord:
+    """The record under the number that its frame has in the target."""
+    return replace(record, n=record.n + base) if base else record
 
 
 def frames_named(batch: Sequence[tuple[FrameRecord, pa.Table]]) -> str:

@@ -45,10 +45,12 @@ def test_other_content_under_a_number_already_written_is_an_error(there, comes):
     assert "a" in caught.value.why and "b" in caught.value.why and caught.value.effect
 
 
-def test_a_frame_older_than_the_ledger_reaches_counts_as_written():
-    """Its row was pruned; writing it again would double it."""
+def test_a_frame_older_than_the_ledger_reaches_is_refused():
+    """Its row was pruned. Written again it would be doubled; counted as written, rows of another numbering would vanish."""
     old, _ = make_frame(5)
-    assert judge_frame(old, None, last=5 + KEPT_FRAMES, where="") is Verdict.SKIP
+    with pytest.raises(SinkError) as caught:
+        judge_frame(old, None, last=5 + KEPT_FRAMES, where="")
+    assert caught.value.code == "HF-K033"
     assert judge_frame(old, None, last=4 + KEPT_FRAMES, where="") is Verdict.WRITE
 
 
@@ -97,7 +99,9 @@ def test_the_ledger_keeps_a_bounded_number_of_rows(ledger):
     enter(ledger, *frames)
     [(count, oldest)] = ledger._run("select count(*), min(frame) from _holdfast_ledger", ())
     assert (count, oldest) == (KEPT_FRAMES, 501)
-    assert enter(ledger, frames[0], frames[-1]) == [Verdict.SKIP, Verdict.SKIP]
+    assert enter(ledger, frames[500], frames[-1]) == [Verdict.SKIP, Verdict.SKIP]
+    with pytest.raises(SinkError):
+        enter(ledger, frames[0])
     assert ledger.last() == KEPT_FRAMES + 500
 
 

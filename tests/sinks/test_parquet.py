@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 
 import duckdb
@@ -48,6 +49,46 @@ def test_frames_without_rows_leave_a_line_and_no_file(tmp_path, context):
     assert sink.write([make_frame(1), make_frame(2, kind=Kind.LOST)]) == [True, True]
     assert sink.last() == open_sink(context()).last() == 2
     assert zones(tmp_path) == []
+
+
+def flip(path, old, new):
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+
+
+def test_a_rotten_line_of_the_ledger_is_an_error_and_what_it_says_to_do_works(tmp_path, context):
+    """It was a bare JSONDecodeError where it was no JSON any more, and believed where it was."""
+    for n in (1, 2, 3):
+        open_sink(context()).write([make_frame(n, [(n, n, 1.0)])])
+    ledger = tmp_path / "out" / "_holdfast" / "ledger.jsonl"
+    flip(ledger, b'[2, "stable"', b'[6, "stable"')
+    with pytest.raises(SinkError, match="HF-R044") as caught:
+        open_sink(context())
+    assert "line 3" in caught.value.why
+    command = caught.value.do.partition("delete the line, ")[2].partition("\n")[0]
+    assert os.system(command) == 0  # noqa: S605
+    with pytest.raises(SinkError, match="adopt-table"):  # it tells what has no line, and takes it over when told to
+        open_sink(context())
+    sink = write.parquet("out", shared=True).open(context())
+    assert sink.last() == 3 and sink.write([make_frame(2, [(2, 2, 1.0)]), make_frame(4, [(4, 4, 1.0)])]) == [True, True]
+    assert zones(tmp_path) == [[1], [2], [3], [4]]
+
+
+def test_a_rotten_epoch_is_an_error_and_what_it_says_to_do_works(tmp_path, context):
+    open_sink(context(epoch=12)).write([make_frame(1, [(1, 1, 1.0)])])
+    flip(tmp_path / "out" / "_holdfast" / "epoch", b"=12", b"=32")
+    with pytest.raises(SinkError, match="HF-R044") as caught:
+        open_sink(context(epoch=13))
+    assert os.system(caught.value.do.partition("into it: ")[2]) == 0  # noqa: S605
+    assert open_sink(context(epoch=13)).last() == 1
+
+
+def test_a_rotten_head_is_an_error(tmp_path, context):
+    open_sink(context())
+    flip(tmp_path / "out" / "_holdfast" / "ledger.jsonl", b'"last": 0', b'"last": 8')
+    with pytest.raises(SinkError, match="HF-R044"):
+        open_sink(context())
 
 
 def test_another_checksum_is_refused_and_nothing_of_the_call_is_kept(tmp_path, context):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import xxhash
 
 from holdfast.frames.identity import Kind
 from holdfast.sinks import ledger, parquet, write
@@ -100,7 +101,10 @@ def test_the_head_says_what_the_lines_hold(tmp_path, context):
         sink.write([make_frame(1, [(1, 1, 2.0)], checksum="b")])
     head, *lines = map(json.loads, (tmp_path / "out" / "_holdfast" / "ledger.jsonl").read_text().splitlines())
     last = dict(zip(head["lines"], lines[-1], strict=True))
-    assert last == {"frame": 1, "kind": "stable", "checksum": "b", "epoch": 1, "rows": 1}
+    size, check = last.pop("bytes"), last.pop("check")
+    assert check == xxhash.xxh32_hexdigest(json.dumps(lines[-1][:-1]).encode())
+    assert last == {"frame": 1, "kind": "stable", "checksum": "b", "epoch": 1, "rows": 1, "mark": "", "left_out": 0}
     assert (head["process"], head["sink"], head["schema"]) == ("kiln", "average", "zone int, ts timestamp, mean double")
     [file] = committed(tmp_path / "out")
     assert pq.read_schema(file).metadata[b"holdfast.checksum"] == b"b"
+    assert file.stat().st_size == size

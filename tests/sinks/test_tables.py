@@ -337,3 +337,24 @@ def test_neither_keys_nor_our_own_columns_are_added(database, context):
         database.sink(context(), new_columns="add")
     assert caught.value.code == "HF-K001"
     assert database.rows("select * from average") == []
+
+
+def test_a_lock_of_another_program_is_away_and_not_the_end(tmp_path, context, monkeypatch):
+    """Somebody with an open transaction in a shell ended the run."""
+    from holdfast.errors import SinkAway
+    from holdfast.sinks import sqlite
+
+    monkeypatch.setattr(sqlite, "BUSY_S_MAX", 0.05)
+    frame = make_frame(1, [(1, 10, 0.5)])
+    with closing(write.sqlite("out.db", "average").open(context())) as sink:
+        with closing(sqlite3.connect(tmp_path / "out.db", isolation_level=None)) as person:
+            person.execute("begin immediate")
+            for _ in range(2):
+                with pytest.raises(SinkAway) as caught:
+                    sink.write([frame])
+                assert caught.value.code == "HF-K013" and "another program holds the database" in caught.value.do
+            with pytest.raises(SinkAway):
+                sink.last()
+            person.execute("rollback")  # as the error says: end its transaction
+        assert sink.write([frame]) == [True]
+        assert sink.last() == 1

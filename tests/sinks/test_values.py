@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -86,3 +87,43 @@ def test_nan_becomes_null_in_sqlite_and_infinity_stays(tmp_path, context):
         sink.write([make_frame(1, [(1, 1, float("nan")), (2, 1, float("-inf"))])])
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         assert connection.execute("select mean from t order by _i").fetchall() == [(None,), (float("-inf"),)]
+
+
+FAR = [327_403_382_400_000_000, -62_198_755_200_000_001, 253_402_300_799_999_999, -62_135_596_800_000_000]
+WRITTEN = ["12345-01-01T00:00:00.000000", "-0002-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999", "0001-01-01T00:00:00.000000"]
+
+
+def test_times_of_any_year_are_stored_as_they_are(tmp_path, context):
+    """12345-01-01 became '12345-01-0T 00:00:00': the text was cut at a fixed place. Nested, it raised."""
+    schema = Schema.of("ts timestamp, local timestamp_ntz, list array<timestamp>, day struct<d:date>, at map<string,timestamp>")
+    moments = pa.array(FAR, pa.timestamp("us", "UTC"))
+    days = pa.array([3_789_391, -719_894, 2_932_896, -719_162], pa.date32())
+    ones = pa.array(range(5), pa.int32())
+    table = pa.table(
+        [
+            moments,
+            moments.cast(pa.timestamp("us")),
+            pa.ListArray.from_arrays(ones, moments),
+            pa.StructArray.from_arrays([days], ["d"]),
+            pa.MapArray.from_arrays(ones, pa.array(["k"] * 4), moments),
+        ],
+        schema=schema.arrow,
+    )
+    record, _ = make_frame(1, [], schema=schema, checksum="x")
+    with closing(write.sqlite("a.db", "t").open(context(schema=schema))) as sink:
+        sink.write([(replace(record, rows=4), table)])
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        rows = connection.execute("select ts, local, list, day, at from t order by _i").fetchall()
+    for row, text in zip(rows, WRITTEN, strict=True):
+        assert row[:2] == (text + "Z", text)
+        assert [json.loads(value) for value in row[2:]] == [[text + "Z"], {"d": text[: text.index("T")]}, {"k": text + "Z"}]
+
+
+def test_sqlite_stores_minus_zero_as_zero(tmp_path, context):
+    """Said in docs/platforms-and-limits.md: REAL keeps whole numbers as integers, which have no such zero."""
+    schema = Schema.of("x double, list array<double>")
+    with closing(write.sqlite("a.db", "t").open(context(schema=schema))) as sink:
+        sink.write([make_frame(1, [(-0.0, [-0.0])], schema=schema, checksum="x")])
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        [(plain, nested)] = connection.execute("select x, list from t").fetchall()
+    assert str(plain) == "0.0" and nested == "[-0.0]"
