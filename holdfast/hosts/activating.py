@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from holdfast.errors import StateRefused, invariant
+from holdfast.hosts.names import Unfit
+from holdfast.hosts.sealed import in_one_line
 from holdfast.hosts.stores import Fetched, OpenStore, StoreAway, StoreLost, Trace
 from holdfast.protocols.activation import (
     Activation,
@@ -60,11 +62,15 @@ def activate(
     near: NearCheckpoint | None,
     claimant: str,
     patience_s: float,
+    vet: Callable[[Manifest, Mapping[str, bytes]], object] = lambda manifest, contents: None,
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> Activated:
-    """Claim an epoch and bring the checkpoint to start from; refused after `patience_s`."""
-    attempt = _Attempt(unit, stores, needed, known_epoch, near, claimant)
+    """Claim an epoch and bring the checkpoint to start from; refused after `patience_s`.
+
+    `vet` raises `Unfit` for a copy that is whole and still none of this unit's.
+    """
+    attempt = _Attempt(unit, stores, needed, known_epoch, near, claimant, vet)
     deadline = now() + patience_s
     todo: deque[ActivationInstruction] = deque()
     while True:
@@ -97,7 +103,9 @@ class _Attempt:
         known_epoch: int,
         near: NearCheckpoint | None,
         claimant: str,
+        vet: Callable[[Manifest, Mapping[str, bytes]], object],
     ) -> None:
+        self._vet = vet
         self.unit = unit
         self.stores = {store.name: store for store in stores}
         if len(self.stores) < len(stores):
@@ -179,7 +187,7 @@ class _Attempt:
         try:
             return store.trace(self.unit)
         except StoreLost as error:
-            self.bad[store.name] = f"{store.name}: {error}"
+            self._passed_over(store.name, str(error))
             store.reopen()
             return store.trace(self.unit)
 
@@ -201,14 +209,24 @@ class _Attempt:
             copy = self.stores[name].fetch(self.unit, epoch, manifest)
         except StoreAway as error:
             copy = Fetched(False, None, why=f"away: {error}")
+        if copy.good:
+            try:
+                self._vet(manifest, copy.contents)
+            except Unfit as error:
+                copy = Fetched(False, copy.held, why=in_one_line("HF-R060", "CheckpointRefused", str(error)))
         if copy.passed is not None:
             return EpochPassed(copy.passed)
         if copy.good:
             self.contents = copy.contents
         else:
             self._said[name] = f"checkpoint {manifest.serial} of epoch {manifest.epoch}, frame {manifest.frame}: {copy.why}"
-            self.bad[name] = f"{name}: {copy.why}"
+            self._passed_over(name, copy.why)
         return CopyFetched(name, manifest, copy.good, copy.held)
+
+    def _passed_over(self, name: str, why: str) -> None:
+        known = self.bad.get(name)
+        if known is None or why not in known:
+            self.bad[name] = f"{name}: {why}" if known is None else f"{known}; {why}"
 
     def out_of_reach(self, patience_s: float) -> StateRefused:
         quorum = claim_quorum(len(self.stores), self.needed)

@@ -23,19 +23,22 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.hosts import packing
 from holdfast.hosts.changelogs import put_together
+from holdfast.hosts.near import read_near
 from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
-from holdfast.hosts.sealed import file_name, is_whole
+from holdfast.hosts.names import Unfit, checked_record, is_part, path_parts
+from holdfast.hosts.sealed import PLAIN, Seal
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
+from holdfast.records.notes import as_note, note_in
 
-__all__ = ["Container", "Packer", "read_container", "unpack"]
+__all__ = ["Container", "Packer", "read_container", "unpack", "vetted"]
 
 # More containers than this are not worth their names in every manifest, nor the looks of the stores at them.
 CHAIN_MAX = 256
@@ -76,7 +79,11 @@ def read_container(content: bytes) -> Container:
 
 def unpack(manifest: Manifest, contents: Mapping[str, bytes]) -> Container:
     """The whole checkpoint: the head of its own container, with the state's runs in the record, and every file."""
-    opened = [read_container(contents[name]) for name in reversed(manifest.files)]  # oldest first
+    return _joined([read_container(contents[name]) for name in reversed(manifest.files)])
+
+
+def _joined(opened: list[Container]) -> Container:
+    """Oldest first."""
     newest = opened[-1].head
     base = max(at for at, each in enumerate(opened) if each.head["base"])
     gone = {*newest["gone"]}
@@ -93,6 +100,33 @@ def unpack(manifest: Manifest, contents: Mapping[str, bytes]) -> Container:
     return Container(newest | {"record": record}, put_together(SparkPart.with_logs(files)))
 
 
+def vetted(manifest: Manifest, contents: Mapping[str, bytes], streams: Collection[str]) -> Container:
+    """The whole checkpoint, if it is one of the manifest's unit, which makes these streams; `Unfit` if not.
+
+    Its bytes are what their names say; who wrote them may be anybody.
+    """
+    for name in manifest.files:
+        if not is_part(name):
+            raise Unfit(f"it names a container {name!r}")
+    try:
+        opened = [read_container(contents[name]) for name in manifest.files]
+        for at, (name, each) in enumerate(zip(manifest.files, opened, strict=True)):
+            head = each.head
+            said = (head["unit"], head["epoch"], head["serial"], head["frame"])
+            meant = (manifest.unit, manifest.epoch, manifest.serial, manifest.frame)
+            if said[0] != meant[0] or (at == 0 and said != meant):
+                raise Unfit(f"container {name} is of unit {said[0]!r}, checkpoint {said[2]} of epoch {said[1]}, frame {said[3]}")
+        whole = _joined(opened[::-1])
+    except Unfit:
+        raise
+    except Exception as error:  # made by anybody: there is no end to how it can be wrong
+        raise Unfit(f"it cannot be read: {type(error).__name__}: {error}") from None
+    for name in whole.files:
+        path_parts(name, streams)
+    checked_record(whole.head["record"], manifest.frame)
+    return whole
+
+
 def _is_frame(name: str) -> bool:
     return name.startswith("streams/")
 
@@ -105,6 +139,7 @@ class Packer:
     epoch: int
     folder: Path
     bytes_packed: int = 0
+    seal: Seal = PLAIN
     _parts: tuple[Part, ...] = ()
     _chain: list[str] = field(default_factory=list)  # the base and the containers after it
     _held: dict[str, dict[str, int]] = field(default_factory=dict)  # container -> file -> bytes
@@ -124,7 +159,7 @@ class Packer:
             contents = {name: self.content(name) for name in reversed(manifest.files)}
         except FileNotFoundError:
             return
-        if not all(is_whole(name, content) for name, content in contents.items()):
+        if not all(self.seal.is_whole(name, content) for name, content in contents.items()):
             return
         opened = {name: read_container(content) for name, content in contents.items()}
         names = list(opened)
@@ -137,7 +172,7 @@ class Packer:
             size = sum(self._held[name].values()) + _HEAD_BYTES
             self._count(name, size, len(contents[name]), is_base=at == 0)
         try:
-            self._notes = json.loads((self.folder / _NOTE).read_text())
+            self._notes = note_in((self.folder / _NOTE).read_bytes())
         except (OSError, ValueError):
             self._notes = {}
         near = self._notes.get(manifest.files[0])
@@ -167,14 +202,14 @@ class Packer:
         live = {name: self._where[name] for name in files if name in self._where}
         if self._is_stale(live, chain):
             live = {}
-        own |= {name: path.read_bytes() for name, path in files.items() if _is_frame(name) and name not in live}
+        own |= {name: read_near(name, path) for name, path in files.items() if _is_frame(name) and name not in live}
         older = {*chain, *live.values()}
         gone = [name for each in sorted(older) for name in self._held[each] if _is_frame(name) and live.get(name) != each]
         if "state" in record:
             about["record"] = record | {"state": dict.fromkeys(record["state"], 0)}
         head = {"unit": self.unit, "epoch": self.epoch, "serial": serial, "frame": frame, "base": is_base, "runs": runs}
         content, size = _packed(head | {"gone": gone} | about, own)
-        name = file_name(f"{self.epoch:06d}-{serial:06d}", content)
+        name = self.seal.file_name(f"{self.epoch:06d}-{serial:06d}", content)
         self._write(name, content)
         with self._lock:
             self._chain = [*chain, name]
@@ -233,7 +268,7 @@ class Packer:
     def _save_notes(self) -> None:
         whole = self.folder / f".{_NOTE}.tmp"
         with contextlib.suppress(OSError):
-            whole.write_text(json.dumps(self._notes))
+            whole.write_text(as_note(self._notes))
             os.replace(whole, self.folder / _NOTE)
 
     def stored(self, manifest: Manifest) -> None:

@@ -20,7 +20,6 @@ for a process without protections.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import time
@@ -29,10 +28,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from holdfast.atomic import make_folder, write_whole
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host, spread
+from holdfast.graph.secrets import Secret
+from holdfast.records.notes import as_note, as_word, note_in, read_note, read_word
 
-__all__ = ["Homes"]
+__all__ = ["Homes", "identity_of"]
 
 _MARK = "host.json"
 # Whoever deletes a folder is done after a moment; one that cannot be made for longer is broken.
@@ -59,21 +61,23 @@ class Homes:
 
     def open(self) -> list[str]:
         """Make the folders that are missing; returns the hosts that had lost theirs."""
-        self.lives = json.loads(self._lives_file.read_text()) if self._lives_file.exists() else {}
+        self.lives = self._read_lives()
         return [name for name in self._folders if self.reopen(name)]
 
     @cached_property
     def identity(self) -> str:
-        """Of this state folder; made once."""
-        path = self._root / "identity"
-        if not path.exists():
-            self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = self._root / f".identity.{os.getpid()}.tmp"
-            _write(draft, uuid.uuid4().hex[:12])
-            with contextlib.suppress(FileExistsError):  # another was first
-                os.link(draft, path)
-            draft.unlink()
-        return path.read_text()
+        return identity_of(self._root)
+
+    def _read_lives(self) -> dict[str, int]:
+        if not self._lives_file.exists():
+            return {}
+        fields = read_note(
+            self._lives_file,
+            effect="nothing was started; no host's folder was touched",
+            do="put the file back from a copy; without one write into it what each host.json says: "
+            + '{"HOST": LIFE, ...}',
+        )
+        return fields["lives"] if isinstance(fields.get("lives"), dict) else fields  # as it was written before
 
     def reopen(self, host: str) -> bool:
         """See to one host: a new folder, and a new life, if its mark is not what it should be. Says whether it was lost."""
@@ -94,13 +98,13 @@ class Homes:
 
     def _make(self, host: str, life: int | None) -> None:
         folder, life_now = self._folders[host], 0 if life is None else life + 1
-        mark = json.dumps({"host": host, "life": life_now, "of": self.identity})
+        mark = as_note({"host": host, "life": life_now, "of": self.identity})
         if life is not None:
             _clear_away(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Known as lost before it is there again: a crash in between makes it one life more, never one less.
         self.lives[host] = life_now
-        _write(self._lives_file, json.dumps(self.lives))
+        _write(self._lives_file, as_note({"lives": self.lives}))
         _write(folder / _MARK, mark)
 
     def _refuse_others(self, host: str) -> None:
@@ -136,10 +140,9 @@ class Homes:
 
     def _said(self, host: str) -> dict | None:
         try:
-            said = json.loads((self._folders[host] / _MARK).read_text())
-        except (OSError, ValueError):
+            return note_in((self._folders[host] / _MARK).read_bytes())
+        except (OSError, ValueError):  # a mark that is damaged is as good as gone: the host comes back from its backups
             return None
-        return said if isinstance(said, dict) else None
 
     # ---- where things lie ----
 
@@ -209,22 +212,39 @@ class Homes:
         return dict(zip(self.store_names(unit), places, strict=True))
 
     @property
+    def key(self) -> Secret | None:
+        return self._backup.key
+
+    @property
     def needed(self) -> int:
         return self._backup.needed_of
 
 
+def identity_of(root: Path) -> str:
+    """Of a state folder: made once, at its first start, and the same wherever it is moved."""
+    path = root / "identity"
+    if not path.exists():
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = root / f".identity.{os.getpid()}.tmp"
+        _write(draft, as_word(uuid.uuid4().hex[:12]))
+        with contextlib.suppress(FileExistsError):  # another was first
+            os.link(draft, path)
+        draft.unlink()
+    return read_word(
+        path,
+        str,
+        effect="nothing was started; hosts, backups and sink tables are known by this name",
+        do="put the file back from a copy; the name alone will do, and stands in the ledger of each sink as its folder",
+    )
+
+
 def _made(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path, sync=True, mode=0o700)
     return path
 
 
 def _write(path: Path, text: str) -> None:
-    whole = path.with_name(f".{path.name}.tmp")
-    with open(whole, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(whole, path)
+    write_whole(path, text, sync=True)
 
 
 def _clear_away(folder: Path) -> None:

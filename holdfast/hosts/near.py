@@ -26,9 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.atomic import make_folder, write_whole
 from holdfast.engine.checkpoint import frames_of_batches
+from holdfast.frames.sums import fits_sum
+from holdfast.hosts.names import path_parts, refuse_links
 from holdfast.operators.runs import is_whole
 from holdfast.records.journal import Journal
+from holdfast.records.notes import as_word, word_in
 
 __all__ = [
     "Pin", "clear_unit", "instance_epoch", "link_frames", "pin_runs", "pin_spark", "put_back", "read_near", "write_instance",
@@ -100,9 +104,9 @@ def _state_files(state: Path, version: int) -> Iterable[Path]:
 
 
 def read_near(name: str, path: Path) -> bytes:
-    """A file of the moment, to be packed. A run that was damaged since it was written is none: it must not become a backup."""
+    """A file of the moment, to be packed. What was damaged since it was written is none: it must not become a backup."""
     content = path.read_bytes()
-    if name.startswith("runs/") and not is_whole(path.name, content):
+    if (name.startswith("runs/") and not is_whole(path.name, content)) or (name.startswith("streams/") and not fits_sum(content)):
         raise FileNotFoundError(errno.ENOENT, "it is not what was written under its name", str(path))
     return content
 
@@ -119,20 +123,25 @@ def link_frames(pin: Pin, frames: Iterable[tuple[str, Path]]) -> Pin:
 def put_back(
     unit: Path, streams: Mapping[str, Path], record: Mapping[str, Any], epoch: int, files: Mapping[str, bytes]
 ) -> None:
-    """Make the unit's folder that of the checkpoint. It was cleared; the journal's entry comes last and makes it so."""
-    for name, content in files.items():
-        kind, _, rest = name.partition("/")
+    """Make the unit's folder that of the checkpoint. It was cleared; the journal's entry comes last and makes it so.
+
+    All names are looked at before the first file is written: `Unfit` says that nothing was.
+    """
+    places: dict[str, Path] = {}
+    for name in files:
+        kind, *rest = path_parts(name, streams)
         if kind == "streams":
-            stream, _, file = rest.partition("/")
-            path = streams[stream] / file
+            base, path = streams[rest[0]], streams[rest[0]] / rest[1]
         elif kind == _SPARK:
-            path = unit / _SPARK / str(epoch) / rest
+            base, path = unit, unit.joinpath(_SPARK, str(epoch), *rest)
         else:
-            path = unit / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole = path.with_name(f".{path.name}.tmp")
-        whole.write_bytes(content)
-        os.replace(whole, path)
+            base, path = unit, unit.joinpath(kind, *rest)
+        refuse_links(base, path)
+        places[name] = path
+    for name, content in files.items():
+        path = places[name]
+        make_folder(path.parent, sync=True)
+        write_whole(path, content, sync=True)
     if (unit / _SPARK / str(epoch)).exists():
         (unit / _SPARK / f"{epoch}.ready").touch()
     journal = Journal(unit, "commits")
@@ -143,7 +152,9 @@ def put_back(
 def clear_unit(unit: Path) -> None:
     """What is here is not to be used: but for rows set aside and decisions about them, which only grow."""
     for entry in [*unit.glob("*"), *unit.glob(".*.tmp")]:
-        if entry.name in ("runs", "notes", _SPARK, "pins", "containers"):
+        if entry.is_symlink():  # nothing of ours is one; followed, it would lead what is put back elsewhere
+            entry.unlink(missing_ok=True)
+        elif entry.name in ("runs", "notes", _SPARK, "pins", "containers"):
             shutil.rmtree(entry, ignore_errors=True)
         elif entry.name.startswith(("commits.", "permits.", "permit", "instance")):
             entry.unlink(missing_ok=True)
@@ -152,16 +163,14 @@ def clear_unit(unit: Path) -> None:
 def instance_epoch(unit: Path) -> int | None:
     """The epoch of the last instance that worked in this folder."""
     try:
-        return int((unit / "instance").read_text())
+        return int(word_in((unit / "instance").read_text(encoding="ascii")))
     except (FileNotFoundError, ValueError):
         return None
 
 
 def write_instance(unit: Path, epoch: int) -> None:
-    unit.mkdir(parents=True, exist_ok=True)
-    whole = unit / "instance.tmp"
-    whole.write_text(str(epoch))
-    os.replace(whole, unit / "instance")
+    make_folder(unit, sync=True)
+    write_whole(unit / "instance", as_word(epoch), sync=True)
 
 
 def _pin_folder(unit: Path, key: int | str) -> Path:

@@ -93,6 +93,8 @@ class Folder:
     def make(self, path: str) -> None:
         folder = self.root / path
         with self._told(path):
+            if folder.is_symlink():  # what we write and delete would be somebody else's
+                raise StoreAway(f"{folder} is a symbolic link, and none is ours")
             if not folder.is_dir():
                 with contextlib.suppress(FileExistsError):  # made by another unit's thread at this moment
                     folder.mkdir(mode=0o700)

@@ -18,6 +18,7 @@ Layout and what is synced when: docs/protocols/backup.md, "On disk".
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 import threading
 import time
@@ -28,18 +29,18 @@ from typing import assert_never
 
 from holdfast.faults.points import store_trouble
 from holdfast.hosts.places import Place, StoreAway, place_at
-from holdfast.hosts.sealed import (
-    Damaged,
-    NewerFormat,
-    file_name,
-    from_json,
-    is_whole,
-    quoted,
-    sealed,
-    to_json,
-    unsealed,
+from holdfast.hosts.remembered import Promised, Remembered
+from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, file_name, in_one_line, quoted
+from holdfast.protocols.messages import (
+    ClaimGranted,
+    ClaimRefused,
+    ClaimSent,
+    Manifest,
+    Stage,
+    StoreAnswered,
+    StoreSent,
+    Verdict,
 )
-from holdfast.protocols.messages import ClaimGranted, ClaimRefused, ClaimSent, Manifest, StoreAnswered, StoreSent
 from holdfast.protocols.storing import (
     BackupStore,
     DeleteFiles,
@@ -64,6 +65,8 @@ __all__ = ["Fetched", "OpenStore", "StoreAway", "StoreLost", "Trace", "file_name
 
 _MARK = "store.json"
 _LIVES = "store.lives"
+_OF_EPOCH = re.compile(r"\d{12}\.json")
+_DIGEST = re.compile(r"-k?[0-9a-f]{32}$|\+[0-9a-f]{32}$")
 
 
 class StoreLost(StoreAway):
@@ -107,9 +110,22 @@ def who_know(stores: Sequence[OpenStore], unit: str) -> int:
 
 
 class OpenStore:
-    """One backup store: a folder, or any fsspec URL. Nothing is touched before the first request."""
+    """One backup store: a folder, or any fsspec URL. Nothing is touched before the first request.
 
-    def __init__(self, name: str, url: str, *, life: int = 0, place: Place | None = None) -> None:
+    `memory`: what was heard of it in earlier runs; without, it is believed as it is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        life: int = 0,
+        place: Place | None = None,
+        seal: Seal = PLAIN,
+        memory: Remembered | None = None,
+    ) -> None:
+        self._seal, self._memory = seal, memory
         self.name = name
         self.url = url
         self.life = life
@@ -143,7 +159,21 @@ class OpenStore:
             except BaseException:
                 self._machines.pop(unit, None)  # it waits for an event that will not come; the disk knows better
                 raise
+            self._remember(unit, answer)
             return answer
+
+    def _remember(self, unit: str, answer: StoreAnswered | ClaimGranted | ClaimRefused) -> None:
+        if self._memory is None:
+            return
+        if isinstance(answer, ClaimGranted):
+            key = (0, 0) if answer.manifest is None else answer.manifest.key
+            self._memory.note_promise(self._known_as, unit, Promised(self.life, answer.epoch, key))
+        elif isinstance(answer, StoreAnswered) and answer.verdict is Verdict.STORED and answer.stage is not Stage.PREPARE:
+            self._memory.note_promise(self._known_as, unit, Promised(self.life, answer.epoch, (answer.epoch, answer.serial)))
+
+    @property
+    def _known_as(self) -> str:
+        return f"{self.name} {self.url}"  # under one name, another place is another store
 
     def fetch(self, unit: str, epoch: int, manifest: Manifest) -> Fetched:
         """Read a checkpoint for the instance with this epoch, every hash verified."""
@@ -159,7 +189,7 @@ class OpenStore:
             contents: dict[str, bytes] = {}
             for name in manifest.files:
                 content = self._place.read(self._file(folder, name))
-                if content is None or not is_whole(name, content):
+                if content is None or not self._seal.is_whole(name, content):
                     wrong = "is missing" if content is None else f"is damaged ({len(content)} bytes)"
                     return Fetched(False, held, why=f"file {name} {wrong}")
                 contents[name] = content
@@ -292,7 +322,7 @@ class OpenStore:
                     case SyncManifest(manifest, prepared):
                         self._check()
                         if prepared:
-                            place.write(f"{folder}/prepared.json", to_json(manifest))
+                            place.write(f"{folder}/prepared.json", self._seal.to_json(manifest, self._about(f"{folder}/prepared.json")))
                         else:
                             self._put_manifest(folder, manifest)
                             place.delete(f"{folder}/prepared.json")
@@ -317,7 +347,7 @@ class OpenStore:
         return answer
 
     def _write_file(self, folder: str, name: str, content: bytes) -> None:
-        if not is_whole(name, content):
+        if not self._seal.is_whole(name, content):
             raise ValueError(f"the content of file {name!r} does not fit the digest in its name")
         self._place.write(self._file(folder, name), content)
 
@@ -340,7 +370,7 @@ class OpenStore:
         if said and self._read.get(path) == said:
             return True
         content = self._place.read(path)
-        if content is None or not is_whole(name, content):
+        if content is None or not self._seal.is_whole(name, content):
             return False
         if said:
             self._read[path] = said
@@ -349,11 +379,11 @@ class OpenStore:
     def _delete(self, folder: str, before: dict[str, str], keep: frozenset[str]) -> None:
         kept = {quoted(name, dots=True) for name in keep}
         for name in before:
-            if name not in kept:
+            if name not in kept and _DIGEST.search(name):  # what is none of our files is not ours to delete
                 self._place.delete(f"{folder}/files/{name}")
                 self._read.pop(f"{folder}/files/{name}", None)
         if not self._place.exclusive:
-            for old in sorted(self._place.listed(f"{folder}/manifests"))[:-1]:
+            for old in self._manifests(folder)[:-1]:
                 self._place.delete(f"{folder}/manifests/{old}")
 
     def _file(self, folder: str, name: str) -> str:
@@ -388,12 +418,22 @@ class OpenStore:
         epoch = max(self._epoch(folder, forgiving), manifest.epoch if manifest is not None else 0)
         try:
             content = self._place.read(f"{folder}/prepared.json")
-            prepared = from_json(content) if content is not None else None
+            about = self._about(f"{folder}/prepared.json")
+            prepared = self._seal.from_json(content, about) if content is not None else None
         except Damaged:
             prepared = None
         except NewerFormat as error:
             raise StoreAway(f"{self._place}/{folder}/prepared.json: {error}") from error
-        if prepared is not None and (prepared.epoch < epoch or (manifest is not None and prepared.key <= manifest.key)):
+        if manifest is not None and manifest.unit != unit:
+            why = in_one_line("HF-R060", "CheckpointRefused", f"it holds a checkpoint of unit {manifest.unit!r}")
+            raise self._noticed(f"{folder}: {why}")
+        promised = self._memory.promised(self._known_as, unit) if self._memory is not None and not forgiving else None
+        if promised is not None and promised.life == self.life and promised.is_forgotten_by(epoch, manifest):
+            have = "none" if manifest is None else f"checkpoint {manifest.serial} of epoch {manifest.epoch}"
+            had = f"epoch {promised.epoch} and checkpoint {promised.key[1]} of epoch {promised.key[0]}"
+            why = f"it has gone back to an older copy of itself: it answered with {had}, and holds epoch {epoch} and {have}"
+            raise self._noticed(f"{folder}: {in_one_line('HF-R062', 'BackupOlder', why)}")
+        if prepared is not None and (prepared.unit != unit or prepared.epoch < epoch or (manifest is not None and prepared.key <= manifest.key)):
             prepared = None
         return Kept(unit, epoch, manifest, prepared)
 
@@ -401,9 +441,13 @@ class OpenStore:
         if self._place.exclusive:
             fact = self._read_fact(f"{folder}/epoch", forgiving)
             return fact["epoch"] if fact else 0
-        taken = [int(name) for name in self._place.listed(f"{folder}/epochs")]
-        taken += [int(name.partition(".")[0]) for name in self._place.listed(f"{folder}/manifests")]
+        taken = [int(name) for name in self._place.listed(f"{folder}/epochs") if name.isdecimal()]
+        taken += [int(name.partition(".")[0]) for name in self._manifests(folder)]
         return max(taken, default=0)
+
+    def _manifests(self, folder: str) -> list[str]:
+        """Of a URL: one object for each epoch, the newest last; what else lies there is not ours."""
+        return sorted(name for name in self._place.listed(f"{folder}/manifests") if _OF_EPOCH.fullmatch(name))
 
     def _put_epoch(self, folder: str, epoch: int) -> None:
         if self._place.exclusive:
@@ -419,18 +463,18 @@ class OpenStore:
         if not self._place.create(f"{folder}/epochs/{epoch:012}", b""):
             raise _Overtaken
         # Whoever came between is seen now: a number above ours, or one that `before` does not tell.
-        others = {int(name) for name in self._place.listed(f"{folder}/epochs")} - {epoch}
+        others = {int(name) for name in self._place.listed(f"{folder}/epochs") if name.isdecimal()} - {epoch}
         if max(others, default=0) > before or self._epoch(folder) > epoch:
             raise _Overtaken
 
     def _manifest(self, folder: str, forgiving: bool) -> Manifest | None:
         path = f"{folder}/manifest.json"
         if not self._place.exclusive:
-            names = sorted(self._place.listed(f"{folder}/manifests"))
+            names = self._manifests(folder)
             path = f"{folder}/manifests/{names[-1]}" if names else path
         content = self._place.read(path)
         try:
-            return from_json(content) if content is not None else None
+            return self._seal.from_json(content, self._about(path)) if content is not None else None
         except Damaged as error:
             if forgiving:
                 return None
@@ -440,7 +484,11 @@ class OpenStore:
 
     def _put_manifest(self, folder: str, manifest: Manifest) -> None:
         name = "manifest.json" if self._place.exclusive else f"manifests/{manifest.epoch:012}.json"
-        self._place.write(f"{folder}/{name}", to_json(manifest))
+        self._place.write(f"{folder}/{name}", self._seal.to_json(manifest, self._about(f"{folder}/{name}")))
+
+    def _about(self, path: str) -> str:
+        """A fact is one of this store, at this place."""
+        return f"{self.name}/{path}"
 
     def _joined(self, folder: str) -> bool:
         fact = self._read_fact(f"{folder}/joined.json", forgiving=True)
@@ -464,7 +512,7 @@ class OpenStore:
     def _read_fact(self, path: str, forgiving: bool = False) -> dict | None:
         content = self._place.read(path)
         try:
-            return unsealed(content) if content is not None else None
+            return self._seal.unsealed(content, self._about(path)) if content is not None else None
         except Damaged as error:
             if forgiving:
                 return None
@@ -473,7 +521,7 @@ class OpenStore:
             raise StoreAway(f"{self._place}/{path}: {error}") from error
 
     def _write_fact(self, path: str, body: dict) -> None:
-        self._place.write(path, sealed(body))
+        self._place.write(path, self._seal.sealed(body, self._about(path)))
 
     # ---- the folder itself -----------------------------------------------------------
 

@@ -193,6 +193,8 @@ def test_it_gives_way_to_a_higher_epoch(base):
     with pytest.raises(StateRefused, match="HF-R013 UnitTakenOver") as told:
         start(stores)
     assert "epoch 5" in told.value.why
+    # As it says: again, if nobody holds it any more.
+    assert start([OpenStore(name, f"{base}/{name}") for name in "abc"]).epoch == 6
 
 
 def test_the_near_checkpoint_of_the_last_instance_is_used(stores):

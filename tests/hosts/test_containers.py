@@ -7,10 +7,12 @@ import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from holdfast.frames.sums import write_arrow
 from holdfast.hosts.containers import Packer, unpack
 from holdfast.hosts.near import clear_unit, link_frames, pin_runs, put_back
 from holdfast.operators.runs import RunRef
@@ -277,14 +279,24 @@ def test_a_damaged_run_does_not_become_a_backup(unit):
 def test_sealed_frames_travel_once_and_go_when_nobody_needs_them(unit, tmp_path):
     paths = {}
     for n in range(1, 8):
-        paths[n] = tmp_path / f"{n:08d}.arrow"
-        paths[n].write_bytes(bytes([n]) * 1000)
+        paths[n] = tmp_path / f"{n:08d}.stable.arrow"
+        write_arrow(paths[n], pa.table({"x": [n] * 100}))
     for n in range(1, 6):
         unit.commit(many(range(n), float(n)))
         unit.ship(unit.pack([("s", paths[m]) for m in range(max(1, n - 1), n + 1)]))
         found = unpack(unit.manifest, unit.backup)
         frames = {name: own for name, own in found.files.items() if name.startswith("streams/")}
         assert frames == {f"streams/s/{paths[m].name}": paths[m].read_bytes() for m in range(max(1, n - 1), n + 1)}
+
+
+def test_a_damaged_frame_does_not_become_a_backup(unit, tmp_path):
+    """It would come back with every restore, and be damaged again for whoever reads it."""
+    path = tmp_path / "00000001.stable.arrow"
+    write_arrow(path, pa.table({"x": [1] * 100}))
+    path.write_bytes(path.read_bytes().replace(b"\1", b"\2", 1))
+    unit.commit(many(range(1), 1.0))
+    with pytest.raises(FileNotFoundError, match="not what was written"):
+        unit.pack([("s", path)])
 
 
 def test_a_head_does_not_grow_with_the_number_of_checkpoints(unit):
