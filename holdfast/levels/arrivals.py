@@ -24,7 +24,9 @@ class Arrival:
     checksum: str  # equal checksums mean equal rows
     read: Callable[[], Iterable[Hashable]]  # the payloads, one for each row
     at_us: int | None = None  # when it was visible in the sink
-    due_us: int | None = None  # when the last of its inputs had come, in a system that needs no time
+    due_us: int | None = None  # when its inputs had come, in a system that needs no time
+    mark: str = ""  # "tainted": the run said of it that it may be wrong
+    is_lost: bool = False  # the run said of it that it could not be had
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 | promise | level | kept when |
 |---|---|---|
 | `lossless` | LOLE | nothing lost, nothing wrong, nothing twice |
-| `loses(at_most, wrong_at_most)` | LILO | shares of the ideal run's elements; copies count as wrong |
+| `loses(at_most, wrong_at_most)` | LILO | shares of the ideal run's elements; copies count as wrong, and so does what the run marked as tainted |
 | `within(d)` | LIDE, DEFR for 0 | no frame was visible later than d after it was due |
 | `in_order` | IASO | no frame was visible before one with a lower number |
 | `in_order_across` | IESO | the same for all named outputs taken together, each included |
@@ -32,7 +32,7 @@ class Verdict:
     """One line of the answer."""
 
     output: str
-    what: str  # lost | wrong | duplicates | delay | order | order across
+    what: str  # lost | wrong | duplicates | tainted | delay | order | order across
     promised: str  # "" where nothing was
     measured: str
     state: str  # kept | BROKEN | not promised | not measured
@@ -98,6 +98,22 @@ def _loss(measured: Measured, promise: Loses | None) -> list[Verdict]:
                 _state(promise, is_right or not wrong), tuple(measured.wrong), level),
         Verdict(measured.output, "duplicates", may_be_wrong, f"{copies:,}{_came_again(measured)}",
                 _state(promise, is_right or not copies), tuple(measured.duplicates), level),
+        *_tainted(measured, promise),
+    ]  # fmt: skip
+
+
+def _tainted(measured: Measured, promise: Loses | None) -> list[Verdict]:
+    """What the run marked, and what differs though nothing was said of it. Nothing was marked: no line."""
+    if not measured.tainted:
+        return []
+    rows, silent = sum(measured.tainted.values()), measured.unmarked
+    holds = promise is None or (
+        measured.tainted_share <= promise.wrong_at_most and not (measured.tainted and promise.wrong_at_most == 0)
+    )
+    words = f"{rows:,} in {len(measured.tainted):,} frames" + (f"; not marked and differs: {show_frames(silent)}" if silent else "")
+    return [
+        Verdict(measured.output, "tainted", _allowed(promise.wrong_at_most) if promise else "", words,
+                _state(promise, holds), tuple(measured.tainted), promise.level if promise else "")
     ]  # fmt: skip
 
 

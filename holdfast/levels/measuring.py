@@ -41,6 +41,8 @@ class Measured:
     delay_ms: dict[int, float] = field(default_factory=dict)  # empty: not measured
     disordered: tuple[int, ...] = ()
     across: dict[str, tuple[int, ...]] = field(default_factory=dict)  # other output -> frames of either
+    tainted: dict[int, int] = field(default_factory=dict)  # frame that was marked -> its elements
+    unmarked: tuple[int, ...] = ()  # frames that are wrong, or lack elements, and neither marked nor LOST
 
     @property
     def lost_share(self) -> float:
@@ -51,6 +53,11 @@ class Measured:
     def wrong_share(self) -> float:
         """EF: everything the ideal run does not have, copies included."""
         return _share(self.wrong, self.elements) + _share(self.duplicates, self.elements)
+
+    @property
+    def tainted_share(self) -> float:
+        """What the run itself said may be wrong: an upper bound of what is."""
+        return _share(self.tainted, self.elements)
 
     @property
     def delay_ms_max(self) -> float | None:
@@ -115,6 +122,10 @@ def _measured(ideal: Output, real: Output, others: list[Output]) -> Measured:
         missing=tuple(n for n in expected if n not in actual),
         again=real.again,
         delay_ms=delays,
+        tainted={each.n: each.rows for each in real.arrivals if each.mark},
+        unmarked=tuple(
+            n for n in sorted({*lost, *wrong}) if n in actual and not any(each.mark or each.is_lost for each in actual[n])
+        ),
         disordered=out_of_order([real]),
         across={other.name: out_of_order([real, other]) for other in others},
     )

@@ -141,8 +141,24 @@ def _call(
         late = getattr(out, "attrs", {}).get("late_rows", 0)
         if late:
             counts["late_rows"] = counts.get("late_rows", 0) + int(late)
+            if spec.too_late != "drop":
+                raise _too_late(spec, step.n, int(late))
         outs.append(_fit(spec, step.n, f"output {name!r}", out, emitted.arrow, spec.keys))
     return after, outs, counts
+
+
+def _too_late(spec: KeyedSpec, n: int, rows: int) -> OperatorError:
+    return OperatorError(
+        "HF-U090",
+        "TooLateForWindow",
+        f"{rows} rows of frame {n} came too late for their windows in operator {spec.name!r}.",
+        where=_where(spec, n),
+        why=f"the windows were answered before, and too_late={spec.too_late!r} is declared",
+        effect="the frame was not sealed; nothing is lost: with too_late='quarantine' it is made without these rows, which are "
+        "set aside; with 'fail' its unit is given up at this frame",
+        do=f"declare too_late='quarantine' (or 'drop') and run again with --keep {spec.name}: its state stays, and the frame "
+        "is made",
+    )
 
 
 def _keywords(spec: KeyedSpec, step: FrameStep) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from holdfast.atomic import write_whole
 from holdfast.errors import StateRefused
 
 __all__ = [
@@ -90,10 +91,7 @@ def run_file(version: int, table: pa.Table) -> tuple[str, pa.Buffer]:
 def write_run_file(directory: str | os.PathLike, version: int, table: pa.Table) -> tuple[str, int]:
     """Writes a new file; returns its name and size."""
     name, content = run_file(version, table)
-    temporary = os.path.join(directory, f".{name}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-    os.replace(temporary, os.path.join(directory, name))
+    write_whole(Path(directory, name), content)  # synced by the run, before anything rests on it
     return name, content.size
 
 

@@ -8,20 +8,22 @@ notes that say the same in other files; the driver takes either.
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast.atomic import write_whole
 from holdfast.errors import invariant
 from holdfast.graph.schemas import Schema
 from holdfast.operators.runs import RunRef
 from holdfast.operators.state import Runs
+from holdfast.records.notes import as_note, read_note
 
 __all__ = ["FrameContext", "FrameStep", "KeyedSpec", "Note", "read_notes", "write_note"]
 
@@ -39,6 +41,7 @@ class KeyedSpec:
     time: str | None = None  # rows are sorted by it first, where a port has it
     exact: bool = False  # hand in Arrow's types instead of numpy's
     where: str = ""  # file:line of the declaration
+    too_late: str = "drop"  # rows for windows that are closed: "drop" counts them, anything else raises
 
     @cached_property
     def key_schema(self) -> Schema:
@@ -120,7 +123,7 @@ class Note:
 
 def write_note(directory: str | os.PathLike, note: Note) -> str:
     name = f"{note.n:08d}.{_span(note.shards)}.{uuid.uuid4().hex[:12]}.json"
-    text = json.dumps(
+    text = as_note(
         {
             "n": note.n,
             "epoch": note.epoch,
@@ -131,10 +134,7 @@ def write_note(directory: str | os.PathLike, note: Note) -> str:
             "counts": dict(note.counts),
         }
     )
-    temporary = os.path.join(directory, f".{name}.tmp")
-    with open(temporary, "w") as file:
-        file.write(text)
-    os.replace(temporary, os.path.join(directory, name))
+    write_whole(os.path.join(directory, name), text)
     return name
 
 
@@ -148,8 +148,8 @@ def read_notes(directory: str | os.PathLike, n: int, shards: Iterable[int]) -> l
     found = []
     for name in sorted(os.listdir(directory)):
         if name.startswith(prefix) and name.endswith(".json"):
-            with open(os.path.join(directory, name)) as file:
-                fields = json.load(file)
+            path = Path(directory, name)
+            fields = read_note(path, effect="the frame was not committed", do="run again: it is taken anew")
             fields["shards"] = tuple(fields["shards"])
             fields["runs"] = _runs_from_json(fields["runs"])
             found.append(Note(**fields))

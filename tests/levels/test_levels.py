@@ -220,3 +220,17 @@ def test_delay_free_says_nothing_about_loss(kept, frames):
 
     assert keeps(within("0 ms"), found)
     assert keeps(lossless, found) is kept
+
+
+def test_what_the_run_marked_counts_as_wrong_and_what_it_did_not_is_named():
+    marked = Arrival(3, 3, "ccd", lambda: "ccd", mark="tainted")
+    gone = Arrival(2, 0, "", lambda: "", is_lost=True)
+    real = output("alarms", arrival(1, "ax"), gone, marked)
+    found = measure([IDEAL], [real])[0]
+
+    assert (found.tainted, found.tainted_share, found.unmarked) == ({3: 3}, pytest.approx(3 / 5), (1,))
+    assert states([loses(at_most=0.5, wrong_at_most=0.7)], IDEAL, real)["tainted"] == "kept"
+    assert states([loses(at_most=0.5, wrong_at_most=0.5)], IDEAL, real)["tainted"] == "BROKEN"
+    right = output("alarms", *IDEAL.arrivals[:2], marked)
+    assert states([lossless], IDEAL, right)["tainted"] == "BROKEN", "nobody may say that it is right"
+    assert "tainted" not in states([lossless], IDEAL, IDEAL)
