@@ -50,6 +50,7 @@ def assemble(process: StreamProcess) -> Graph:
         queue_bytes=process._queue_bytes,
         state=process._state,
         values=process._values,
+        durability=process._durability,
         base=process._base,
         disabled=tuple(sorted(off)),
         supervision=process._supervision,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fsspec import available_protocols
 
 from holdfast.graph.declared import checked_name, did_you_mean, refuse
+from holdfast.graph.secrets import Secret
 
 __all__ = ["DEFAULT_HOSTS", "Backup", "Host", "backup", "checked_hosts", "spread"]
 
@@ -35,6 +36,7 @@ class Backup:
     urls: tuple[str, ...] = ()
     copies: int = 1
     needed: int | None = None
+    key: Secret | None = None
 
     @property
     def needed_of(self) -> int:
@@ -47,10 +49,11 @@ def spread(hosts: Sequence[str], units: Iterable[tuple[str, str | None]]) -> dic
     return {unit: placed or hosts[at % len(hosts)] for at, (unit, placed) in enumerate(units)} if hosts else {}
 
 
-def backup(*urls: str, copies: int | None = None, needed: int | None = None) -> Backup:
+def backup(*urls: str, copies: int | None = None, needed: int | None = None, key: Secret | None = None) -> Backup:
     """Where checkpoints are kept: `copies` on other hosts, or one under each URL (a folder, "s3://...").
 
     `needed` says how many copies must hold a checkpoint before it counts; more than half by default.
+    `key=hf.secret("NAME")`: only copies that were made with this key are ever used, whoever can write where they lie.
     """
     if any(not isinstance(url, str) or not url for url in urls):
         raise refuse("HF-C003", "UnknownWord", f"backup{urls!r} names no place.", do="write hf.backup('/mnt/other') or hf.backup(copies=2)")
@@ -67,7 +70,9 @@ def backup(*urls: str, copies: int | None = None, needed: int | None = None) -> 
             raise refuse("HF-C003", "UnknownWord", f"{what}={value!r} is no number of copies.", do=f"take {what}=1 or more")
     if needed is not None and needed > count:
         raise refuse("HF-C003", "UnknownWord", f"needed={needed} of {count} copies can never be.", do=f"take needed={count} or more copies")
-    return Backup(tuple(urls), count, needed)
+    if key is not None and not isinstance(key, Secret):
+        raise refuse("HF-C003", "UnknownWord", "backup(key=...) is given a value.", do='write key=hf.secret("NAME"): a key in the file is no secret')
+    return Backup(tuple(urls), count, needed, key)
 
 
 def checked_hosts(hosts: object) -> tuple[Host, ...]:

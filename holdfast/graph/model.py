@@ -102,6 +102,8 @@ class Source:
     boundary: str | None = None  # "clock" | "hold": what a silent source does; None: as suits its reader
     bad: str = "fail"  # "fail" | "drop" | "quarantine"
     new_columns: str = "ignore"  # "ignore" | "fail" | "keep"
+    ahead_ms: int | None = None  # how far ahead of the wall clock an element may be; None: as far as it says
+    on_ahead: str = "quarantine"  # "admit" | "drop" | "quarantine" | "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class Operator:
     disabled: tuple[str, ...] = ()  # ports exempt from rules 1 and 2
     host: str | None = None  # declared: the logical host it lives on
     on_error: str = "stop"  # a row on which it raises each time: "stop" | "quarantine" | "drop"
+    stabilises_ms: int | None = None  # declared: so long after a gap its answers no longer depend on it
 
     @property
     def is_stateful(self) -> bool:
@@ -150,6 +153,7 @@ class Sink:
     promises: tuple[Promise, ...] = ()
     line: str = ""
     delay_ms_max: int | None = None
+    on_error: str = "fail"  # a row that the target refuses: "fail" | "quarantine" | "drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +190,7 @@ class Graph:
     hosts: tuple[Host, ...] = ()  # declared ones; empty: two, where something is protected
     backup: Backup | None = None
     values: str = "show"  # "hide": rows are never quoted in errors, logs and traces
+    durability: str = "synced"  # "fast": a loss of power may cost what was not yet on disk
 
     # -- lookups -----------------------------------------------------------------
 

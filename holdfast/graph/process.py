@@ -24,7 +24,7 @@ from holdfast.graph.inputs import SourceTerms, reader_of
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
 from holdfast.graph.protections import Protection, checkpoint, ecoc, none, uncoordinated
-from holdfast.graph.restarting import ON_ERROR, OnDegraded, Supervision, checked_alert
+from holdfast.graph.restarting import ON_ERROR, SINK_ON_ERROR, OnDegraded, Supervision, checked_alert
 from holdfast.graph.schemas import Schema
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class StreamProcess:
     `frame` is the length of a frame, `time` the column that holds element time (or
     hf.ARRIVAL), `grace` how long a frame waits for stragglers. `queue` bounds the bytes that
     wait in a stream, `state` names the folder for all that is kept, and values="hide" keeps
-    the values of rows out of errors, logs and traces. With a protection, units live on logical
+    the values of rows out of errors, logs and traces. durability="synced" outlasts a loss of
+    power; "fast" leaves it to the system when things reach the disk. With a protection, units live on logical
     `hosts`, a folder each, and their checkpoints are kept on another one or as `backup` says.
     """
 
@@ -75,6 +76,7 @@ class StreamProcess:
         queue: object = "512 MB",
         state: object = None,
         values: str = "show",
+        durability: str = "synced",
         restart: Supervision | None = None,
         on_degraded: OnDegraded = None,
         hosts: object = None,
@@ -93,6 +95,7 @@ class StreamProcess:
         self._queue_bytes = size_bytes(queue, what="queue")
         self._state = None if state is None else str(state)
         self._values = one_of(values, ("show", "hide"), what="values")
+        self._durability = one_of(durability, ("synced", "fast"), what="durability")
         self._supervision = _checked_supervision(restart)
         self._on_degraded = checked_alert(on_degraded)
         self._hosts = checked_hosts(hosts)
@@ -141,11 +144,15 @@ class StreamProcess:
         boundary: str | None = None,
         bad: str = "fail",
         new_columns: str = "ignore",
+        ahead: object = None,
+        on_ahead: str = "quarantine",
     ) -> Any:
         """An input. With a reader it is declared at once; without one this is a decorator: of a function
         that yields elements, or of one that takes `spark` and returns a streaming DataFrame.
 
         `late`: an element whose frame is closed: "admit" (into the next), "drop", "quarantine", "fail".
+        `on_ahead`: an element whose time is more than `ahead` ahead of this machine's clock, judged before it
+        is logged: the same words. Left out: live sources quarantine what is more than 10 minutes ahead.
         `boundary`: a silent source: "clock" seals its frames empty, "hold" keeps them open and is named
         in the status. Left out: the clock for live sources, elements alone for those that end.
         `bad`: an element that does not fit: "fail", "drop", "quarantine".
@@ -161,6 +168,8 @@ class StreamProcess:
             boundary=boundary,
             bad=bad,
             new_columns=new_columns,
+            ahead=ahead,
+            on_ahead=on_ahead,
             line=caller()[0],
         )
         if reader is not None:
@@ -195,17 +204,19 @@ class StreamProcess:
         unit: str | None = None,
         apart: bool = False,
         on_error: str = "stop",
+        stabilises: object = None,
     ) -> Any:
         """A function from DataFrames to a DataFrame; `over` says whether it sees a frame or the stream.
 
         Positional parameters are input streams, keyword-only ones run-time parameters.
         `outputs` names several output ports; the function then returns {port: DataFrame}.
         `on_error`: when a frame raises each time, "stop" gives its unit up; "quarantine" and
-        "drop" find the rows that do it and go on without them.
+        "drop" find the rows that do it and go on without them. `stabilises`: so long after a gap
+        in its input its answers no longer depend on it; without it they stay marked as tainted.
         """
         line = caller()[0]
         kind = one_of(over, ("frame", "stream"), what="over")
-        settings = _settings(protect, delay_max, delay_min, approximate, spark_conf, unit, apart, on_error)
+        settings = _settings(protect, delay_max, delay_min, approximate, spark_conf, unit, apart, on_error, stabilises)
         chosen: dict[str, Any] = {}
         if kind == "stream":
             chosen["mode"] = one_of(mode or "append", ("append", "update", "complete"), what="mode")
@@ -243,12 +254,14 @@ class StreamProcess:
         unit: str | None = None,
         apart: bool = False,
         on_error: str = "stop",
+        stabilises: object = None,
     ) -> Callable[[Function], Function]:
         """A vectorised function over all touched keys of a frame, with state per key.
 
         It takes the state rows of the touched keys and one pandas DataFrame per port, and
         returns (state, out). A touched key left out of the state is forgotten; a state
         column `wake` (timestamp) hands the key in again when a frame's boundary passes it.
+        `stabilises`: as for `operator`.
         """
         line = caller()[0]
         names = as_names(keys, what="keys")
@@ -262,7 +275,7 @@ class StreamProcess:
                     why="the keys come first in the state by themselves",
                     do=f"drop '{key}' from state=",
                 )
-        settings = _settings(protect, delay_max, delay_min, approximate, None, unit, apart, on_error)
+        settings = _settings(protect, delay_max, delay_min, approximate, None, unit, apart, on_error, stabilises)
 
         def decorate(function: Function) -> Function:
             taken = read.signature_of(function, state=True)
@@ -289,9 +302,15 @@ class StreamProcess:
         session: object = None,
         time: str | None = None,
         lateness: object = None,
+        too_late: str = "drop",
         **settings: Any,
     ) -> None:
-        """Aggregates per key: running, or over time, row or session windows."""
+        """Aggregates per key: running, or over time, row or session windows.
+
+        A window of time closes when the boundary of a frame passes its end plus `lateness`. Rows
+        that come after that (`late="admit"` lets them in) are dropped, counted and break `lossless`;
+        too_late="quarantine" sets them aside (and on_error likewise), "fail" stops the unit.
+        """
         chosen = read.aggregate_options(
             by=by,
             emits=emits,
@@ -302,7 +321,7 @@ class StreamProcess:
             process_time=self._time,
             lateness=lateness,
         )
-        self._built_in(name, "aggregate", {"of": of}, chosen, settings)
+        self._windowed(name, "aggregate", {"of": of}, chosen, settings, too_late)
 
     def join(
         self,
@@ -315,11 +334,25 @@ class StreamProcess:
         how: str = "inner",
         emits: object = None,
         time: str | None = None,
+        too_late: str = "drop",
         **settings: Any,
     ) -> None:
-        """Rows of two streams with equal keys and times at most `within` apart."""
+        """Rows of two streams with equal keys and times at most `within` apart.
+
+        `too_late`: what becomes of rows whose partners may be gone already, as for `aggregate`;
+        "drop" joins them with what is left.
+        """
         chosen = read.join_options(on=on, within=within, how=how, emits=emits, time=time, process_time=self._time)
-        self._built_in(name, "join", {"left": left, "right": right}, chosen, settings)
+        self._windowed(name, "join", {"left": left, "right": right}, chosen, settings, too_late)
+
+    def _windowed(
+        self, name: str, kind: str, ports: dict[str, Reads], chosen: dict[str, Any], settings: dict[str, Any], too_late: str
+    ) -> None:
+        if one_of(too_late, ("drop", "quarantine", "fail"), what="too_late") != "drop":
+            chosen["too_late"] = too_late  # not said where it is the default: it would look like other code
+        if too_late == "quarantine":
+            settings.setdefault("on_error", "quarantine")
+        self._built_in(name, kind, ports, chosen, settings)
 
     def union(self, name: str, *, of: list[Reads] | tuple[Reads, ...], **settings: Any) -> None:
         """All rows of several streams of one schema."""
@@ -350,7 +383,7 @@ class StreamProcess:
         settings: dict[str, Any],
         outputs: tuple[str, ...] | None = None,
     ) -> None:
-        known = ("protect", "delay_max", "delay_min", "approximate", "spark_conf", "unit", "apart", "on_error")
+        known = ("protect", "delay_max", "delay_min", "approximate", "spark_conf", "unit", "apart", "on_error", "stabilises")
         for word in settings:
             one_of(word, known, what=f"option of {kind}")
         settled = _settings(*(settings.get(word) for word in known))
@@ -368,8 +401,13 @@ class StreamProcess:
         promise: Promise | list[Promise] | tuple[Promise, ...] = (),
         name: str | None = None,
         delay_max: object = None,
+        on_error: str = "fail",
     ) -> None:
-        """Write a stream to the outside world and say what it may lose."""
+        """Write a stream to the outside world and say what it may lose.
+
+        `on_error`: a row that the table refuses (a null key, a constraint, a value out of range) ends the run ("fail"),
+        or is left out, kept in quarantine or dropped.
+        """
         promises = tuple(promise) if isinstance(promise, list | tuple) else (promise,)
         for each in promises:
             if not isinstance(each, Promise):
@@ -381,7 +419,8 @@ class StreamProcess:
                 )
         label = checked_name(name if name is not None else str(stream).replace(".", "_"), what="sink")
         delay_ms = _optional_ms(delay_max, "delay_max")
-        self._sinks.append(Sink(label, writer, stream, promises, caller()[0], delay_ms))
+        one_of(on_error, SINK_ON_ERROR, what="on_error")
+        self._sinks.append(Sink(label, writer, stream, promises, caller()[0], delay_ms, on_error))
 
     def protect(self, protection: Protection, *operators: str) -> None:
         """Protect the whole process, or the named operators."""
@@ -495,6 +534,7 @@ def _settings(
     unit: object,
     apart: object,
     on_error: object,
+    stabilises: object,
 ) -> dict[str, Any]:
     if protect is not None:
         _checked_protection(protect)
@@ -507,6 +547,7 @@ def _settings(
         "unit": None if unit is None else checked_name(unit, what="unit"),
         "apart": bool(apart),
         "on_error": one_of(on_error or "stop", ON_ERROR, what="on_error"),
+        "stabilises_ms": _optional_ms(stabilises, "stabilises"),
     }
 
 

@@ -49,7 +49,7 @@ class Loses:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Every element comes out at most `delay_ms_max` after it arrived."""
+    """Every frame is in the sink at most `delay_ms_max` after the first source above it sealed it."""
 
     delay_ms_max: int
 
@@ -109,7 +109,10 @@ def loses(*, at_most: float, wrong_at_most: float = 0.0) -> Loses:
 
 
 def within(delay: str | timedelta) -> Within:
-    """The longest time from an element's arrival to its results at the sink."""
+    """The longest time from the moment the first source above a sink has sealed a frame to the moment the sink has it.
+
+    A frame waits for all its sources: one that is silent uses up the time of the others.
+    """
     return Within(duration_ms(delay, what="within"))
 
 

@@ -13,10 +13,11 @@ from holdfast.graph.declared import refuse
 from holdfast.graph.durations import duration_ms
 from holdfast.protocols.restarts import RestartPolicy
 
-__all__ = ["ON_ERROR", "OnDegraded", "Supervision", "checked_alert", "restarts"]
+__all__ = ["ON_ERROR", "SINK_ON_ERROR", "OnDegraded", "Supervision", "checked_alert", "restarts"]
 
 # What becomes of a row (or key) on which an operator raises each time.
 ON_ERROR = ("stop", "quarantine", "drop")
+SINK_ON_ERROR = ("fail", "quarantine", "drop")
 
 OnDegraded = str | Callable[[Mapping[str, Any]], None] | None
 

@@ -13,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import Finding
+from holdfast.graph.durability import check_durability
 from holdfast.graph.fitting import check_fit
+from holdfast.graph.memory import check_memory
 from holdfast.graph.model import Graph
+from holdfast.graph.promises import Loses
+from holdfast.graph.reserved import check_reserved
 from holdfast.graph.surviving import check_surviving
 from holdfast.graph.units import cut
 from holdfast.graph.wellformed import EFFECT, check_well_formed
@@ -23,10 +27,12 @@ __all__ = ["check_structure"]
 
 
 def check_structure(graph: Graph) -> list[Finding]:
-    found = [*check_well_formed(graph), *check_fit(graph), *check_surviving(graph)]
+    found = [*check_well_formed(graph), *check_fit(graph), *check_surviving(graph), *check_durability(graph)]
+    found += [*check_memory(graph), *check_reserved(graph)]
     if all(finding.warning for finding in found):
         found.extend(_declared_units(graph))
         found.extend(_untriable(graph))
+        found.extend(_sinks_that_leave_out(graph))
     return sorted(dict.fromkeys(found), key=lambda finding: finding.warning)
 
 
@@ -47,6 +53,31 @@ def _untriable(graph: Graph) -> Iterator[Finding]:
                     effect=EFFECT,
                     do="drop on_error=" if name == stream else "declare apart=True for it, or drop on_error=",
                 )
+
+
+def _sinks_that_leave_out(graph: Graph) -> Iterator[Finding]:
+    for sink in graph.sinks:
+        where = f"{sink.line}, sink '{sink.name}'"
+        if sink.on_error != "fail" and not hasattr(sink.writer, "keys"):
+            yield Finding(
+                "HF-K037",
+                "CannotLeaveOut",
+                f"sink '{sink.name}' declares on_error='{sink.on_error}' and cannot tell which row is refused.",
+                where=where,
+                why=f"a {sink.writer.describe()} takes a frame as a whole; only tables are asked row by row",
+                effect=EFFECT,
+                do="drop on_error= there",
+            )
+        if sink.on_error == "drop" and (said := [each for each in sink.promises if isinstance(each, Loses) and each.at_most == 0]):
+            yield Finding(
+                "HF-K035",
+                "DropsWhatItKeeps",
+                f"sink '{sink.name}' promises {said[0]} and drops rows that its table refuses.",
+                where=where,
+                why="a row that is dropped is lost",
+                effect=EFFECT,
+                do="declare on_error='quarantine': rows kept there count as kept; or promise hf.loses(at_most=...)",
+            )
 
 
 def _declared_units(graph: Graph) -> Iterator[Finding]:

@@ -36,7 +36,7 @@ _ALIASES = {
     "text": "string",
     "timestamp_ltz": "timestamp",
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|[A-Za-z_][\w]*|\d+|[<>(),:])")
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|[^\W\d]\w*|\d+|[<>(),:])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ class Schema:
 
 
 def _quoted(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+    # Letters of ASCII only: Spark's parser takes no others unquoted.
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
 
 
 class _Parser:

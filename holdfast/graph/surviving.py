@@ -1,14 +1,17 @@
 """Whether protections can survive what they are for: cycles, other hosts, folders, promises.
 
 HF-G016 plain ecoc on a cycle, HF-G029 fewer other hosts than copies, HF-G032 folders that
-are lost together; warning HF-L001 a promise that the loss of a host would break.
+are lost together; warnings HF-L001 a promise that the loss of a host would break, HF-L010 one
+that the loss of the state folder's disk would break, HF-L011 one that a gap would break for good.
 
 Pure: a graph in, findings out.
 """
 
 from __future__ import annotations
 
+import linecache
 import os.path
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from urllib.parse import unquote
@@ -19,6 +22,7 @@ from holdfast.graph.model import Graph
 from holdfast.graph.promises import Loses
 from holdfast.graph.protections import Interval
 from holdfast.graph.wellformed import EFFECT
+from holdfast.protocols.taint import refills_us
 
 __all__ = ["check_surviving"]
 
@@ -28,6 +32,8 @@ def check_surviving(graph: Graph) -> Iterator[Finding]:
     yield from _copies(graph)
     yield from _folders(graph)
     yield from _uncovered(graph)
+    yield from _on_one_disk(graph)
+    yield from _never_right_again(graph)
 
 
 def _cycles(graph: Graph) -> Iterator[Finding]:
@@ -121,6 +127,66 @@ def _uncovered(graph: Graph) -> Iterator[Finding]:
                 where=f"{sink.line}, sink '{sink.name}'",
                 why="; ".join(why),
                 effect="kept through restarts, crashes and kills on this host; what the host's folder held is lost with it",
-                do=f"{graph.name}.protect(hf.ecoc(every='5 seconds'))",
+                do=f"{_variable(sink.line)}.protect(hf.ecoc(every='5 seconds'))",
+                warning=True,
+            )
+
+
+def _variable(line: str) -> str:
+    """The user's name for the process, as it stands in the line that declares a sink."""
+    file, _, number = line.rpartition(":")
+    found = re.match(r"\s*(\w+)\.sink\(", linecache.getline(file, int(number)) if number.isdigit() else "")
+    return found[1] if found is not None else "process"
+
+
+def _on_one_disk(graph: Graph) -> Iterator[Finding]:
+    """Operators whose hosts may all be lost, below a source whose only copy is the log in the state folder."""
+    for sink in graph.sinks:
+        said = [promise for promise in sink.promises if isinstance(promise, Loses)]
+        above = graph.above(sink.stream)
+        if not said or any(graph.protection_of(operator).durability in ("none", "checkpoint") for operator in above):
+            continue  # HF-L001 says more
+        streams = {edge.stream for operator in above for edge in operator.inputs}
+        live = [each.name for each in graph.sources if each.name in streams and not getattr(each.reader, "reliable", True)]
+        if live:
+            yield Finding(
+                "HF-L010",
+                "RestsOnOneDisk",
+                f"output '{sink.name}' promises {', '.join(map(str, said))} and rests on the disk of the state folder.",
+                where=f"{sink.line}, sink '{sink.name}'",
+                why=f"{', '.join(live)} cannot be read again from outside: once a sender has its answer, the only copy is the "
+                "source's log in the state folder, and the state folder is not a host: no backup covers it",
+                effect="the loss of any host is survived; with the disk of the state folder all that the sources had "
+                "acknowledged and nobody had written is lost",
+                do="put the state folder on storage that survives a disk (state='/mnt/mirrored/NAME'), or let the senders keep "
+                "what they sent and read it as files or from a broker that keeps it",
+                warning=True,
+            )
+
+
+def _never_right_again(graph: Graph) -> Iterator[Finding]:
+    """An output that may lose something, above which one gap marks every later frame: its share of wrong rows only grows."""
+    for sink in graph.sinks:
+        said = [promise for promise in sink.promises if isinstance(promise, Loses) and promise.level != "LOLE"]
+        above = graph.above(sink.stream)
+        lossy = [each for each in above if graph.protection_of(each).durability in ("none", "checkpoint")]
+        if not said or not lossy:
+            continue
+        below = {each.name for each in lossy}
+        for operator in graph.order:  # upstream first
+            if any((maker := graph.producer_of(edge.stream)) is not None and maker.name in below for edge in operator.inputs):
+                below.add(operator.name)
+        never = [each.name for each in above if each.name in below and refills_us(each, graph.frame_ms) is None]
+        if never:
+            yield Finding(
+                "HF-L011",
+                "GapNeverEnds",
+                f"output '{sink.name}' promises {', '.join(map(str, said))}; after one lost host it is marked as tainted for ever.",
+                where=f"{sink.line}, sink '{sink.name}'",
+                why=f"the state of {', '.join(never)} never refills by itself, and {', '.join(each.name for each in lossy)} may lose "
+                "frames with a host",
+                effect="nothing while no host is lost; after that every frame counts as wrong",
+                do="say stabilises='5 minutes' for it if its answers are right again so long after a gap, or protect what is above: "
+                f"process.protect(hf.ecoc(every='5 seconds'))",
                 warning=True,
             )

@@ -228,8 +228,12 @@ def test_import_brings_neither_spark_nor_pandas_nor_duckdb():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_package_frames_does_not_hide_the_function():
-    """Python binds a subpackage to its parent on import; hf.frames(10) must survive that."""
-    code = "import holdfast as hf, holdfast.frames.clock; from holdfast.frames import identity; print(hf.frames(10))"
+def test_the_package_frames_and_the_word_frames_do_not_hide_each_other():
+    """Python binds a subpackage to its parent on import: `import holdfast.frames.clock` and hf.frames(10) must both work."""
+    code = (
+        "import holdfast.frames.clock, holdfast.frames.clock as clock; from holdfast.frames import identity\n"
+        "import holdfast as hf, inspect\n"
+        "print(hf.frames(10), holdfast.frames.clock is clock, inspect.signature(hf.frames).parameters['n'].name)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "10 frames"
+    assert done.stdout.strip() == "10 frames True n"

@@ -257,9 +257,41 @@ def test_a_promise_that_the_loss_of_a_host_would_break_warns():
 
 def test_a_promise_that_every_operator_above_is_protected_for_does_not_warn():
     p = process()
-    p.filter("hot", of="probes", where="true", protect=hf.uncoordinated(every="5 seconds"))
+    p.source("files", Files(), schema=PROBES)
+    p.filter("hot", of="files", where="true", protect=hf.uncoordinated(every="5 seconds"))
     p.sink("hot", Outside(), promise=hf.lossless)
-    assert codes(p) == []
+    assert [code for code in codes(p) if code.startswith("HF-L")] == []
+
+
+@pytest.mark.parametrize("reader", [hf.read.mqtt("mqtt://broker/t"), hf.read.lines("tcp://127.0.0.1:9000")])
+def test_a_promise_that_rests_on_the_state_folders_disk_warns(reader):
+    """The log of a live source is the only copy of what it acknowledged, and no backup covers the state folder."""
+    p = hf.StreamProcess("p", frame="1 second", time="ts")
+    p.source("live", reader, schema="ts timestamp, zone int")
+    p.source("files", hf.read.files("*.csv"), schema="ts timestamp, zone int")
+    p.union("both", of=["live", "files"])
+    p.filter("hot", of="files", where="true")
+    p.protect(hf.ecoc(every="5 seconds"))
+    p.sink("both", Outside(), promise=hf.lossless)
+    p.sink("hot", Outside(), promise=hf.lossless)
+    assert (only(p).code, only(p).warning) == ("HF-L010", True)
+    assert "output 'both'" in only(p).what and only(p).why.startswith("live cannot be read again")
+
+
+def test_a_promise_that_one_gap_breaks_for_good_warns():
+    """With hf.checkpoint a lost host leaves a gap; a running sum never gets over it."""
+
+    def declared(**settings):
+        p = process()
+        p.source("files", Files(), schema=PROBES)
+        p.filter("hot", of="files", where="true", protect=hf.checkpoint(every="5 seconds"))
+        p.aggregate("sums", of="hot", by="zone", emits={"n": "count(*)"}, protect=hf.ecoc(every="5 seconds"), **settings)
+        p.sink("sums", Outside(), promise=hf.loses(at_most=0.1, wrong_at_most=0.1))
+        return [code for code in codes(p) if code.startswith("HF-L")]
+
+    assert declared() == ["HF-L001", "HF-L011"]
+    assert declared(stabilises="5 minutes") == ["HF-L001"]
+    assert declared(window="10 seconds", time="ts") == ["HF-L001"]
 
 
 def test_a_parameter_nobody_takes_only_warns():
