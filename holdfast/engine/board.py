@@ -11,6 +11,7 @@ No Spark, no files: the files follow from what the board returns.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from holdfast.frames.identity import END_US
 
 if TYPE_CHECKING:
     from holdfast.engine.outlet import AwaySink
+    from holdfast.protocols.taint import Mark
 
 __all__ = ["Board", "Hold", "Permit", "StreamQueue", "UnitInputState", "UnitState"]
 
@@ -39,6 +41,7 @@ class Sealed:
     kind: str = "stable"
     file: str = ""
     references: tuple = ()
+    mark: Mark | None = None  # it is TAINTED
 
     def named(self, stream: str) -> list:
         return [stream, self.n, self.kind, self.epoch, self.checksum]
@@ -63,6 +66,7 @@ class StreamQueue:
     late: int = 0
     keeps_unacked: bool = False  # what is not acknowledged counts towards the bound, not only what is not taken
     known: dict[int, str] = field(default_factory=dict)  # checksums of frames whose files are lost
+    durable: int | None = None  # sinks wait until a frame outlasts a loss of power; None: nobody does
     live: Any = None  # the open source, if it has something to say: `remark()`, `away()`, `bad`
 
     def waiting_bytes(self) -> int:
@@ -83,6 +87,11 @@ class StreamQueue:
         floor = min(held, default=self.sealed)
         return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
 
+    @property
+    def shown(self) -> int:
+        """The last frame that may leave the process."""
+        return self.sealed if self.durable is None else min(self.sealed, self.durable)
+
     def taken_floor(self) -> int:
         """What all consumers that move have worked off."""
         return min((max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.left_out), default=self.sealed)
@@ -98,6 +107,17 @@ class StreamQueue:
     def floor(self) -> int:
         """What all consumers that move have acknowledged, and nobody else keeps."""
         return min([*(n for c, n in self.acked.items() if c not in self.left_out), *self.held.values()], default=self.sealed)
+
+    def beyond_bound(self) -> int:
+        """Up to here nothing is kept for anybody but a consumer: the frames behind it would be more than the bound."""
+        if self.from_source:  # they refer to files or to the source's log
+            return 0
+        size = 0
+        for n in range(self.sealed, self.sealed - len(self.frames), -1):
+            size += self.frames[n].bytes if n in self.frames else 0
+            if size > self.bytes_bound:
+                return n
+        return 0
 
     def newest_bytes(self) -> int:
         return self.frames[self.sealed].bytes if self.sealed in self.frames else 0
@@ -168,6 +188,7 @@ class Board:
         self.held_for_space = ""
         self.left_out: set[str] = set()  # units that stand still for the rest of the run
         self._unreadable: dict[str, HoldfastError] = {}  # sink -> the frame it stumbled over
+        self._below: dict[str, frozenset[str]] | None = None  # unit -> the sinks that anything it makes can reach
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
         self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
         self._acknowledged: list[Callable[[str, str, int], None]] = []
@@ -288,7 +309,57 @@ class Board:
         with self.changed:
             self._written(sink, self.sinks[sink][1], n)
             self.sinks[sink] = (self.sinks[sink][0], n)
+            gone = self.keep_for_remaking()
             self.changed.notify_all()
+        for stream, sealed in gone:
+            self._forget(stream, sealed)
+
+    def unwritten_after(self, unit: str) -> float:
+        """The last frame that every sink below the unit has; without one below, any. Before sinks are known, none."""
+        if self._acknowledged:
+            return math.inf
+        with self.changed:
+            if self._below is None:
+                return 0
+            return min((self.sinks[sink][1] for sink in self._below.get(unit, ())), default=math.inf)
+
+    def _sinks_below(self) -> dict[str, frozenset[str]]:
+        """By unit, the sinks that anything it makes can reach."""
+        reach = {name: {*state.outputs} for name, state in self.units.items()}
+        for _ in self.units:
+            for streams in reach.values():
+                for other in self.units.values():
+                    if streams & {port.stream for port in other.inputs}:
+                        streams |= reach[other.name]
+        return {
+            name: frozenset(sink for sink, (stream, _) in self.sinks.items() if stream in streams)
+            for name, streams in reach.items()
+        }
+
+    def keep_for_remaking(self) -> list[tuple[str, Sealed]]:
+        """Inputs of frames that a sink has not written stay: such a frame can be made again. Never more than a queue holds."""
+        gone: list[tuple[str, Sealed]] = []
+        if self._acknowledged:  # units have hosts: what they made was handed on, and is not made otherwise
+            return gone
+        if self._below is None:  # units and sinks are all there, and stay so for the run
+            self._below = self._sinks_below()
+        for name, below in self._below.items():
+            if not below:
+                continue
+            safe = min(self.sinks[sink][1] for sink in below)
+            for port in self.units[name].inputs:
+                queue, holder = self.streams[port.stream], f"remake {name} {port.feedback_frames}"
+                queue.held[holder] = max(queue.held.get(holder, 0), safe - port.feedback_frames, queue.beyond_bound())
+                gone += [(port.stream, sealed) for sealed in queue.trim()]
+        return gone
+
+    def await_written(self, streams: Iterable[str], n: int) -> None:
+        """Until every sink of these streams has frame n, or the run fails."""
+        own = {*streams}
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self.error is not None or all(written >= n for stream, written in self.sinks.values() if stream in own)
+            )
 
     def sinks_are_done(self) -> bool:
         """All have what is sealed. Who wants to stop does not wait for one that is away: its frames are kept."""

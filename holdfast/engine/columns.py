@@ -8,6 +8,7 @@ place (a union) count as using all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -19,7 +20,7 @@ from holdfast.operators.builtin import FRAME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["loaded", "used_columns"]
+__all__ = ["LOADER", "loaded", "loader", "used_columns"]
 
 # Nodes whose references are all they need of their children; others are taken to need everything.
 _BY_NAME = frozenset(
@@ -29,11 +30,22 @@ _BY_NAME = frozenset(
         "GlobalLimit", "LocalLimit", "SubqueryAlias", "Range",
     }
 )  # fmt: skip
-# A loader's output is told from other columns by a mark in the name of its function.
-_MARK = "holdfast_load_"
+# A loader's output is told from other columns by a mark in the name of its function; the name of its plan
+# follows, then that of its port. No two plans have a leaf in common: Spark takes equal plans for one.
+LOADER = "holdfast_load_"
 
 
-def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None) -> DataFrame:
+def loader(load: Load, plan: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function of a leaf, under a name that no leaf of another plan has."""
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        return load(batches)
+
+    read.__name__ = f"{LOADER}{plan}_{load.port}"
+    return read
+
+
+def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None, plan: str) -> DataFrame:
     """The rows of a port, with all its declared columns; those nobody uses are null."""
     kept = load.schema.columns
     if needed is not None and set(needed) != set(load.schema.names):
@@ -41,12 +53,7 @@ def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None) -> Data
         names = tuple(column.name for column in kept)
         load = Load(load.port, load.schema, load.chunks, load.time, load.boundary_row, load.many, names)
     ddl = Schema(kept).ddl + (f", {FRAME} bigint" if load.many else "")
-
-    def read(batches):
-        return load(batches)
-
-    read.__name__ = _MARK + load.port
-    df = chunks.mapInArrow(read, ddl)
+    df = chunks.mapInArrow(loader(load, plan), ddl)
     if len(kept) == len(load.schema.columns):
         return df
     present = {column.name for column in kept}
@@ -94,7 +101,7 @@ def _port_of(node: Any, kind: str) -> str | None:
     if "MapInArrow" not in kind:
         return None
     name = node.functionExpr().name()
-    return name.removeprefix(_MARK) if name.startswith(_MARK) else None
+    return name.removeprefix(LOADER).partition("_")[2] if name.startswith(LOADER) else None
 
 
 def _ids(attributes: Any) -> set[int]:

@@ -41,7 +41,7 @@ class Change:
 class Config:
     def __init__(self, directory: Path, params: tuple[Param, ...]) -> None:
         self._params = {param.name: param for param in params}
-        self._journal = Journal(directory, "changes", keep=None, sync=True)
+        self._journal = Journal(directory, "changes", keep=None, sync=True, counted=True)
         self._lock = threading.Lock()
         self._changes = [Change(**entry) for entry in self._journal.entries()]
 

@@ -8,6 +8,7 @@ attempt takes frames one by one, so that a bad frame shows by its number.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -20,7 +21,9 @@ from holdfast.engine.failure import explain, frames_lost, host_lost, near_damage
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
 from holdfast.engine.onhand import frames_on_disk, neighbours
+from holdfast.engine.marking import Marker
 from holdfast.engine.poison import guilty
+from holdfast.engine.remade import Awaited
 from holdfast.engine.recovery import Begun, Recovery
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["NEAR_DAMAGED", "Crew"]
 
 # What the host has of a unit is damaged or gone: it is not tried again, a backup is.
-NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004"})
+NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004", "HF-R040", "HF-R041", "HF-R043"})
 LOST = "HF-U034"
 PUT_BACK = frozenset({LOST, "HF-U035"})
 FRAMES_LOST = "HF-U036"
@@ -55,6 +58,7 @@ class Crew:
         self._starting = threading.Lock()  # held while a unit starts, and while a host is found lost
         self._restarting: set[str] = set()
         self._incidents: Incidents | None = None
+        self._awaited: Awaited | None = None  # frames that somebody asked to have made again
         self._homes: Homes | None = None
         self._guards: Guards | None = None
         self._recovery: Recovery | None = None
@@ -82,6 +86,7 @@ class Crew:
     def start(self, spark: SparkSession) -> None:
         self._spark = spark
         self._incidents = Incidents(self._folder.root, epoch=self._folder.epoch)
+        self._awaited = Awaited(self._folder.root, self._board)
         for unit in self:
             unit.start(spark)
 
@@ -140,6 +145,8 @@ class Crew:
         """See who died or stalls; begin what is due. Called again and again by the run."""
         if self._board.error is not None:
             return
+        if self._awaited is not None:
+            self._awaited.look(self._incidents)
         if self._homes is not None:
             for host in self._homes.lost():
                 with self._starting:
@@ -179,6 +186,10 @@ class Crew:
         for unit in self:
             found |= unit.rows_left_out(on_error)
         return found
+
+    def markers(self) -> dict[str, Marker]:
+        """By unit, what it counted of LOST and tainted frames and of rows that came too late."""
+        return {unit.unit.name: unit.marker for unit in self}
 
     # ---- hosts ----
 
@@ -306,7 +317,7 @@ class Crew:
         around = neighbours(self._board, self._guards.wirings[name], old.unit.outputs, written, is_dead)
         with self._board.changed:
             boundary_us = self._board.boundary_us(old.committed) if self._board.clock is not None else 0
-        placed = self._recovery.go_on(name, begun, around, old.schemas, boundary_us)
+        placed = self._recovery.go_on(name, begun, around, old.schemas, boundary_us, old.marker.tallies)
         if placed.lost is not None:
             first, last = placed.lost
             Incidents(self._folder.root, epoch=begun.epoch).note(f"frames {first} to {last} are LOST", unit=name, frame=last)
@@ -334,5 +345,6 @@ class Crew:
         self._supervisor.died(name, frame, error)
         care = self._supervisor.care(name)
         what = "given up" if care.condition == "GIVEN_UP" else "died"
-        self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)
+        with contextlib.suppress(OSError):  # on a full disk it is in the log alone, or nowhere
+            self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)
         logging.getLogger(f"holdfast.unit.{name}").warning("%s", error)  # in full: what is done about it follows

@@ -13,13 +13,14 @@ frame is tried without them:
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+from holdfast.atomic import drafted, make_folder, write_whole
+from holdfast.records.asides import write_aside
+from holdfast.records.notes import as_note, read_note
 
 __all__ = ["Exclusions"]
 
@@ -29,7 +30,11 @@ class Exclusions:
         self._folder = unit_folder / "quarantine"
         self._known: dict[int, dict[str, Any]] = {}
         for path in sorted(self._folder.glob("*.json")):
-            record = json.loads(path.read_text())
+            record = read_note(
+                path,
+                effect="nothing was started: the frame would be taken with rows it was decided to leave out",
+                do="put the file back from a copy; without one delete it: the frame is taken whole, and decided anew if it raises",
+            )
             record.setdefault("decisions", [record])
             self._known[record["frame"]] = record
 
@@ -50,27 +55,18 @@ class Exclusions:
         self, n: int, ports: dict[str, list[list[int]]], tables: dict[str, pa.Table], record: dict[str, Any]
     ) -> None:
         """From now on frame n is taken without these rows. `tables`: the rows, where they are to be kept."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder, sync=True, mode=0o700)
         decisions = [*(self._known[n]["decisions"] if n in self._known else ()), record]
         # Once without them, the frame may raise on others: each decision has files of its own.
         again = f".{len(decisions)}" if len(decisions) > 1 else ""
         for port, table in tables.items():
             _write_parquet(self._folder / f"{n:08d}-{port}{again}.parquet", table)
         whole_record = {"frame": n, "ports": ports, **record, "decisions": decisions}
-        text = json.dumps(whole_record, indent=1)
-        final = self._folder / f"{n:08d}.json"
-        whole = final.with_suffix(".tmp")
-        with open(whole, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(whole, final)
+        text = as_note(whole_record, indent=1)
+        write_whole(self._folder / f"{n:08d}.json", text, sync=True)
         self._known[n] = whole_record
 
 
 def _write_parquet(final: Path, table: pa.Table) -> None:
-    whole = final.with_suffix(".tmp")
-    pq.write_table(table, whole)
-    with open(whole, "rb") as file:
-        os.fsync(file.fileno())
-    os.replace(whole, final)
+    with drafted(final, sync=True) as draft:
+        write_aside(draft, table)

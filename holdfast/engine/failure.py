@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from holdfast.engine.disks import full_at_start, full_while_running, is_full
 from holdfast.errors import FrameDiffers, HoldfastError, OperatorError, SourceError, UnitError
 from holdfast.graph.model import Graph
 
@@ -21,9 +22,14 @@ __all__ = ["explain", "explain_start", "host_lost", "near_damaged", "our_error",
 _OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
 _FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
 _KINDS = {"S": SourceError, "F": FrameDiffers, "O": OperatorError}
+_OF_ROWS = frozenset({"HF-U090"})  # raised by what a row says, not by how the unit does: on_error decides
+_USERS = frozenset({"HF-U070", "HF-U071"})  # by its code one of a unit; what it tells of is the user's function
 _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
-# SQLSTATE class 22 is "data exception", 21 "cardinality violation": a row the expression cannot bear.
-_SQL_ERROR = re.compile(r"(\[[A-Z][A-Z0-9_.]*\][^\n]*)SQLSTATE: 2[12]\w{3}")
+# SQLSTATE class 22 is "data exception", 21 "cardinality violation": a row the expression cannot bear. P0001 is what
+# raise_error() and assert_true() say.
+_SQL_ERROR = re.compile(r"(\[[A-Z][A-Z0-9_.]*\][^\n]*)SQLSTATE: (?:2[12]\w{3}|P0001)")
+# What Spark's analyser says, however it is wrapped on its way.
+_REFUSED = re.compile(r"(?:Extended)?AnalysisException:?\s+([^\n]+)")
 _FOREIGN = ("/pyspark/", "/holdfast/", "/py4j/", "/cloudpickle/", "pyspark.zip", "<frozen", "/pandas/", "/pyarrow/")
 
 
@@ -31,11 +37,13 @@ def explain(
     graph: Graph, unit: str, query: StreamingQuery | None, error: BaseException | None, committed: int
 ) -> HoldfastError:
     """The one error that says why a unit's query ended."""
-    if isinstance(error, HoldfastError):
-        return error
     text = str(error) if error is not None else _query_text(query)
     where = f"stream process {graph.name!r}, unit {unit!r}, frame {committed + 1}"
     effect = f"frames up to {committed} are sealed and stay; frame {committed + 1} was not; nothing is lost"
+    if is_full(error) or is_full(text):
+        return full_while_running(where, error if isinstance(error, OSError) else text, effect)
+    if isinstance(error, HoldfastError):
+        return error
     ours = our_error(text)
     if ours is not None:
         return ours
@@ -59,6 +67,16 @@ def explain(
             why="it was killed, ran out of memory, or native code of the operator crashed",
             effect=effect,
             do="it is started again by itself; if it comes back, look for what kills it (dmesg, memory, native code)",
+        )
+    if (refused := _REFUSED.search(text)) is not None and not user_lines(text):
+        return OperatorError(
+            "HF-U071",
+            "PlanRefused",
+            f"Spark refused the plan of unit {unit!r}: {refused[1].strip()[:200]}",
+            where=where,
+            why="it is an error of the plan, met before a row was read: it comes again in the same way",
+            effect=effect,
+            do="mend the operator and run again: the frame is taken anew",
         )
     raised = user_lines(text) or sql_error(text)
     if raised:
@@ -135,6 +153,8 @@ def frames_lost(graph: Graph, unit: str, host: str, error: HoldfastError | None)
 
 def explain_start(graph: Graph, error: BaseException) -> HoldfastError | None:
     """A better error for a start that failed because the JVM is gone; None for other reasons."""
+    if is_full(error):
+        return full_at_start(graph.name, error)
     if isinstance(error, HoldfastError) or not _jvm_is_gone(error, str(error)):
         return None
     return UnitError(
@@ -166,7 +186,7 @@ def our_error(text: str) -> HoldfastError | None:
                 fields[current] += "\n" + below.strip()
             else:
                 break
-        kind = _KINDS.get(found[1][3], UnitError)
+        kind = OperatorError if found[1] in _OF_ROWS | _USERS else _KINDS.get(found[1][3], UnitError)
         return kind(found[1], found[2], found[3], **fields)
     return None
 

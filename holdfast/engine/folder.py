@@ -1,12 +1,16 @@
 """The state folder of a process: who may use it, which epoch it is, what was deployed.
 
+    identity          which state folder this is, wherever it is moved; made at its first start
     deployment.json   what runs here: clock, fingerprints, schemas, units
+    starts            the id of every start; ledgers of sinks keep the one that claimed them last
     epoch             the register; raised by one at each activation, under the lock
-    lock              held (flock) by the one run that may write here
+    lock              held (flock) by the one run that may write here; says its process id, and
+                      nothing after a clean end. Of a killed one the id stays until somebody looks
     config/           parameter changes, each with the frame it holds from
     sources/NAME/     the reader's own log or index
     streams/NAME/     sealed frames that somebody still needs
     units/NAME/       permits, commits, Spark checkpoint by epoch, state runs
+    sinks/NAME/       rows that a target refused, and that they were left out
     staging/          what is being sealed; nothing here is needed after a crash
 
 The kernel releases the lock when its holder dies, however it dies, so a new run
@@ -18,18 +22,28 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 import threading
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.atomic import make_folder, write_whole
+from holdfast.engine import torn
 from holdfast.engine.board import Sealed
+from holdfast.engine.trusted import owned_by_another
 from holdfast.errors import StateRefused
 from holdfast.graph.model import Graph
-from holdfast.hosts.homes import Homes
+from holdfast.hosts.homes import Homes, identity_of
+from holdfast.records.journal import Journal
+from holdfast.records.notes import as_note, as_word, read_note, read_word
+from holdfast.sinks.owners import Owner
 
 __all__ = ["StateFolder", "delete_frame", "state_folder"]
+
+# A ledger keeps the id of its last start: a process that is refused ten times a minute needs a week to forget it.
+_STARTS_MAX = 100_000
 
 
 class StateFolder:
@@ -39,6 +53,9 @@ class StateFolder:
         self._raising = threading.Lock()
         self._homes: Homes | None = None
         self.epoch = 0
+        self.identity = ""
+        self._start_id = ""
+        self.may_be_torn = False  # the machine went down since the last run
 
     def live_on(self, homes: Homes) -> None:
         """Units and streams lie on these hosts from now on."""
@@ -46,7 +63,17 @@ class StateFolder:
 
     def acquire(self, process: str) -> int:
         """Take the lock and the next epoch. A second run is refused."""
-        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if why := owned_by_another(self.root):
+            raise StateRefused(
+                "HF-R063",
+                "StateNotYours",
+                f"the state folder of stream process {process!r} is not yours.",
+                where=str(self.root),
+                why=f"{why}: what it says would be believed, down to where files lie",
+                effect="nothing was started, nothing in it was touched",
+                do="give it a folder of your own: --state DIR; if it is yours, make it so: chown or chmod o-w",
+            )
+        make_folder(self.root, sync=True, mode=0o700)
         with contextlib.suppress(PermissionError):  # somebody else's folder that we may write to stays as it is
             self.root.chmod(0o700)  # it was there already, made by hand
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -66,30 +93,73 @@ class StateFolder:
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock = handle
-        register = self.root / "epoch"
-        self.epoch = int(register.read_text()) + 1 if register.exists() else 1
-        _write_whole(register, str(self.epoch))
+        self.may_be_torn = torn.may_be_torn(self.root)
+        try:
+            self.identity = identity_of(self.root)
+            self._start_id = _begun(self.root / "starts")
+            self.epoch = self._registered() + 1
+            self._register(self.epoch)
+        except BaseException:
+            self.release()
+            raise
         shutil.rmtree(self.root / "staging", ignore_errors=True)
         self.staging.mkdir(parents=True, mode=0o700)
         return self.epoch
 
+    def owner(self) -> Owner:
+        """This start, as it comes to the ledgers of sinks."""
+        known = (self.deployment() or {}).get("sinks", {})
+        starts = frozenset((self.root / "starts").read_text(errors="replace").split())
+        return Owner(self.identity, self._start_id, starts, frozenset(known), str(self.root))
+
+    def cut_torn(self, units: Sequence[str]) -> None:
+        """What a machine that went down left half written at the ends of journals is nothing."""
+        if self.may_be_torn:
+            folders = [*map(self.unit, units), *map(self.decisions, units), *self.root.glob("sources/*"), *self.root.glob("sources/*/log")]
+            torn.cut_torn([*dict.fromkeys(folders), self.config, _made(self.root / "records")])
+
+    def mark_booted(self) -> None:
+        """What was found is whole, or will be made again."""
+        torn.mark_booted(self.root)
+        self.may_be_torn = False
+
+    @property
+    def has_homes(self) -> bool:
+        return self._homes is not None
+
     def raise_epoch(self) -> int:
         """The next epoch, for a unit that is started anew within this run. Called by the holder of the lock."""
-        register = self.root / "epoch"
         with self._raising:  # units that died together may be started at the same moment
-            epoch = int(register.read_text()) + 1
-            _write_whole(register, str(epoch))
+            epoch = self._registered() + 1
+            self._register(epoch)
         return epoch
 
     def raise_epoch_to(self, least: int) -> None:
         """Never hand out a number that a backup store has granted already."""
-        register = self.root / "epoch"
         with self._raising:
-            if int(register.read_text()) < least:
-                _write_whole(register, str(least))
+            if self._registered() < least:
+                self._register(least)
+
+    def _registered(self) -> int:
+        """The last epoch that was handed out; 0 before the first run."""
+        register = self.root / "epoch"
+        if not register.exists():
+            return 0
+        higher = 1000 + max((last_epoch(folder) for folder in self.root.glob("units/*")), default=0)
+        return read_word(
+            register,
+            int,
+            effect="nothing was started: an epoch that was handed out before would let an older run write too",
+            do=f"write a number into it that is higher than any before: echo {higher} > {register}",
+        )
+
+    def _register(self, epoch: int) -> None:
+        write_whole(self.root / "epoch", as_word(epoch), sync=True)
 
     def release(self) -> None:
         if self._lock is not None:
+            # Its process id is soon somebody else's: who reads it here must not end that one.
+            os.ftruncate(self._lock, 0)
             os.close(self._lock)
             self._lock = None
 
@@ -102,6 +172,7 @@ class StateFolder:
             return False
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)  # of one that was killed: it is not running, whatever has its number now
         except BlockingIOError:
             return True
         finally:
@@ -139,7 +210,13 @@ class StateFolder:
 
     def deployment(self) -> dict | None:
         path = self.root / "deployment.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        return read_note(
+            path,
+            effect="nothing was started; state, sealed frames and sink tables are as they were",
+            do="put the file back from a copy; without one begin in another folder: --state DIR",
+        )
 
     def begin_at(self, unit: str, frame: int) -> None:
         """A unit lost its state for good and begins anew after this frame."""
@@ -149,21 +226,40 @@ class StateFolder:
             self.deploy(deployment)
 
     def deploy(self, deployment: dict) -> None:
-        _write_whole(self.root / "deployment.json", json.dumps(deployment, indent=1))
+        write_whole(self.root / "deployment.json", as_note(deployment, indent=1), sync=True)
+
+
+def last_epoch(unit: Path) -> int:
+    """The epoch of the unit's last commit, as far as it can be read."""
+    last = Journal(unit, "commits", vital=False).last() if unit.is_dir() else None
+    return 0 if last is None else last.get("epoch", 0)
+
+
+def _begun(path: Path) -> str:
+    """The id of a start, on disk before anybody sees it. A line that was torn by a crash spoils no other."""
+    start_id = uuid.uuid4().hex[:16]
+    lines = path.read_text(errors="replace").split() if path.exists() else []
+    if len(lines) > 2 * _STARTS_MAX:
+        write_whole(path, "\n".join(lines[-_STARTS_MAX:]))
+    with open(path, "a") as file:
+        file.write(f"\n{start_id}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(path.parent)
+    return start_id
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _made(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(path, sync=True, mode=0o700)
     return path
-
-
-def _write_whole(path: Path, text: str) -> None:
-    whole = path.with_name(path.name + ".tmp")
-    with open(whole, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(whole, path)
 
 
 def delete_frame(stream: str, sealed: Sealed) -> None:

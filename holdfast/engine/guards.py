@@ -25,12 +25,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import networkx as nx
 
 from holdfast.engine.board import Board
 from holdfast.engine.statefiles import FRAMES_BACK
+from holdfast.engine.disks import full_while_running, is_full
 from holdfast.errors import Broken, HoldfastError, StateRefused
 from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
@@ -38,6 +39,8 @@ from holdfast.graph.protections import Protection
 from holdfast.graph.units import Unit
 from holdfast.hosts.containers import Packer
 from holdfast.hosts.near import link_frames
+from holdfast.hosts.remembered import Remembered
+from holdfast.hosts.sealed import PLAIN, Seal
 from holdfast.hosts.shipping import Shipper
 from holdfast.hosts.stores import OpenStore
 from holdfast.protocols.checkpoint import PartialCheckpoint
@@ -184,6 +187,9 @@ class Guard:
 
 
 class Guards:
+    seal: Seal = PLAIN  # of what is packed, and what is remembered of it: set by `recovery`
+    memory: Remembered | None = None
+
     def __init__(
         self,
         graph: Graph,
@@ -254,7 +260,7 @@ class Guards:
             )  # fmt: skip
             guard = Guard(query, wiring, machine, stamp, None, stored_s=self._now())
             if (stores := self._stores[name]).opened:
-                guard.packer = Packer(name, epoch, self._containers(query))
+                guard.packer = Packer(name, epoch, self._containers(query), seal=self.seal)
                 if name in self._newest:
                     guard.packer.adopt(self._newest[name])
                 guard.shipper = Shipper(
@@ -350,6 +356,8 @@ class Guards:
                 guard.packer.stored(manifest)
                 guard.manifests.pop(manifest.serial, None)
                 self._newest[name] = manifest
+                if self.memory is not None:
+                    self.memory.note_stored(manifest)
                 self._stored[name], guard.stored_s = manifest.frame, self._now()
                 self._reached("stored", manifest.frame, name)
                 self._todo.append((name, CheckpointStored(manifest.serial, guard.sizes.pop(manifest.serial))))
@@ -422,14 +430,20 @@ class Guards:
                 case SendAck(edge, frame, loads):
                     self._acknowledge(guard, edge, frame)
                     self._todo.append((self._producer(guard, edge), AckArrived(edge, frame, loads)))
+                case _:
+                    assert_never(instruction)
 
     def _pin(self, guard: Guard, serial: int, frame: int) -> None:
         """Whoever speaks for this unit, a file that is missing is its own trouble and nobody else's."""
         try:
             guard.unit.files.pin(self._key(serial), frame)
-        except OSError as error:
+        except (OSError, StateRefused) as error:
             guard.is_over = True
-            guard.unit.give_in(damaged_state(guard.unit.folder, error))
+            if is_full(error):
+                effect = "nothing is lost; the unit is started again when there is room"
+                guard.unit.give_in(full_while_running(str(guard.unit.folder), error, effect))
+                return
+            guard.unit.give_in(error if isinstance(error, StateRefused) else damaged_state(guard.unit.folder, error))
 
     def _producer(self, guard: Guard, edge: EdgeId) -> str:
         return next(e.producer for e in guard.wiring.inputs if e.edge == edge)

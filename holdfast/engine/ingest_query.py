@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from holdfast.engine.callbacks import Callback
 from holdfast.engine.failure import user_lines
 from holdfast.errors import SourceError
 from holdfast.sources.feed import Delivery, Known
@@ -60,9 +61,10 @@ class SparkFeed:
     def start(self, known: Known) -> None:
         self._mark = known.mark
         df = stream_of(self._function, self._spark, self._source)
+        self._callback = Callback(self._spark, self._batch)
         self._query = (
             df.writeStream.queryName(f"source {self._source}")
-            .foreachBatch(self._batch)
+            .foreachBatch(self._callback)
             .option("checkpointLocation", str(self._checkpoint_dir))
             .trigger(processingTime=f"{self._trigger_ms} milliseconds")
             .start()
@@ -105,6 +107,7 @@ class SparkFeed:
         if self._query is not None:
             with contextlib.suppress(Exception):  # the JVM may be gone already
                 self._query.stop()
+                self._callback.take_back()
 
     def _batch(self, df: Any, batch_id: int) -> None:
         """Called by Spark, in a thread of Py4J's."""

@@ -8,21 +8,25 @@ is released when its time has come.
 
 from __future__ import annotations
 
-import json
-import os
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.atomic import drafted, make_folder, write_whole
 from holdfast.engine.board import Board, Sealed
+from holdfast.engine.disks import is_full
 from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.watch import DelayWatch
 from holdfast.errors import HoldfastError, SourceError
 from holdfast.faults.points import stall_s
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Source
+from holdfast.graph.reaching import not_held_below
+from holdfast.records.notes import as_note, read_note
 from holdfast.records.seals import SealJournal
 from holdfast.sources.pace import Pace, PacedSince
 from holdfast.sources.reader import OpenSource, SourceContext, SourceFrame
@@ -36,6 +40,9 @@ _FRAMES_AHEAD = 256
 _FRAMES_PER_TRIM = 64
 # How long each live source is listened to in turn until one of them speaks.
 _FIRST_WAIT_S = 0.2
+# Between two looks whether a disk that was full has room again.
+_ROOM_S = 0.5
+_log = logging.getLogger("holdfast.source")
 
 
 def look_at(source: Source, graph: Graph, directory: Path) -> None:
@@ -76,6 +83,9 @@ def _opened(
             boundary=source.boundary,
             bad=source.bad,
             new_columns=source.new_columns,
+            ahead_us=None if source.ahead_ms is None else source.ahead_ms * 1000,
+            on_ahead=source.on_ahead,
+            unheld=not_held_below(graph, source.name),
             spark=spark,
         )
     )
@@ -134,12 +144,17 @@ class Intake(threading.Thread):
         self._frame_us = graph.frame_ms * 1000
         self._frames_kept = -(-(source.keep_ms or 0) // graph.frame_ms)
         self._rows = 0
-        self._from_n = from_n
-        self._open = _opened(source, graph, directory, from_n=from_n, clock=clock, epoch=epoch, spark=spark)
-        if hasattr(self._open, "remark"):
-            board.streams[source.name].live = self._open
+        self._from_n, self._last = from_n, from_n - 1
+        self._opening = partial(_opened, source, graph, directory, epoch=epoch, spark=spark)
+        self._open = self._reopen(from_n, clock)
         self._quarantined_dir = directory / "quarantine"
         self._seals = SealJournal(directory)
+
+    def _reopen(self, from_n: int, clock: FrameClock | None) -> OpenSource:
+        opened = self._opening(from_n=from_n, clock=clock)
+        if hasattr(opened, "remark"):
+            self._board.streams[self.source.name].live = opened
+        return opened
 
     @property
     def is_paced(self) -> bool:
@@ -159,55 +174,94 @@ class Intake(threading.Thread):
 
     def run(self) -> None:
         name = self.source.name
-        last = self._from_n - 1
         started = time.monotonic() if self._since is None else self._since.began()
         try:
-            end = self._settled_end()
-            for frame in self._open.frames(self._halted):
-                self._rows += frame.rows
-                if not self._wait_for_turn(frame.n, started):
+            while True:
+                try:
+                    self._hand_out(name, started)
                     return
-                if (silent_s := stall_s(name, frame.n)) and self._halted.wait(silent_s):
-                    return
-                if end is not None and frame.n > end:
-                    raise self._grown(end)  # before anybody can take it
-                self._quarantine(frame)
-                self._board.seal(
-                    name,
-                    Sealed(
-                        frame.n,
-                        self._board.clock.boundary_us(frame.n),
-                        frame.rows,
-                        frame.bytes,
-                        frame.checksum,
-                        self._epoch,
-                        references=frame.references,
-                    ),
-                )
-                self._board.streams[name].late += frame.late_rows
-                self._note(frame)
-                self._delays.sealed(name, frame.n, time.monotonic())
-                self._promises.sealed(frame.n, time.monotonic())
-                last = frame.n
-                self._trim(last)
-            if not self._halted.is_set() and self.source.reader.bounded:
-                self._board.end(name, self._ended(last))
+                except Exception as error:
+                    if not is_full(error) or not self._opened_again(error):
+                        raise
         except HoldfastError as error:
             self._board.fail_after_sealed(error)
         except Exception as error:
+            if is_full(error):  # while the run ends: the next one goes on
+                return
             self._board.fail_after_sealed(
                 SourceError(
                     "HF-S021",
                     "SourceRaised",
                     f"source {name!r} raised {type(error).__name__}: {error}",
-                    where=f"{self.source.line}, after frame {last}",
-                    effect=f"frames up to {last} are sealed; nothing is lost; the run stops after them",
+                    where=f"{self.source.line}, after frame {self._last}",
+                    effect=f"frames up to {self._last} are sealed; nothing is lost; the run stops after them",
                     do="mend the source and run again: it goes on where it stopped",
                 )
             )
         finally:
             self._open.close()
             self._seals.close()
+
+    def _opened_again(self, error: Exception) -> bool:
+        """A disk was full: when there is room, the source goes on after the last frame it handed out. False at the end."""
+        _log.warning("source %s waits for room on a disk: %s", self.source.name, error)
+        self._open.close()
+        while not self._halted.wait(_ROOM_S):
+            with self._board.changed:
+                if self._board.stopping:
+                    return False
+                if self._board.held_for_space:
+                    continue
+            try:
+                self._open = self._reopen(self._last + 1, self._board.clock)
+                return True
+            except Exception as again:
+                if not is_full(again):
+                    raise
+        return False
+
+    def _hand_out(self, name: str, started: float) -> None:
+        end = self._settled_end()
+        for frame in self._open.frames(self._halted):
+            self._rows += frame.rows
+            if not self._wait_for_turn(frame.n, started):
+                return
+            if (silent_s := stall_s(name, frame.n)) and self._halted.wait(silent_s):
+                return
+            if end is not None and frame.n > end:
+                raise self._grown(end)  # before anybody can take it
+            self._quarantine(frame)
+            self._board.seal(
+                name,
+                Sealed(
+                    frame.n,
+                    self._board.clock.boundary_us(frame.n),
+                    frame.rows,
+                    frame.bytes,
+                    frame.checksum,
+                    self._epoch,
+                    references=frame.references,
+                ),
+            )
+            self._last = frame.n
+            self._board.streams[name].late += frame.late_rows
+            self._note_patiently(frame)
+            self._delays.sealed(name, frame.n, time.monotonic())
+            self._promises.sealed(name, frame.n, time.monotonic())
+            self._trim(frame.n)
+        if not self._halted.is_set() and self.source.reader.bounded:
+            self._board.end(name, self._ended(self._last))
+
+    def _note_patiently(self, frame: SourceFrame) -> None:
+        """The frame is handed out: what is noted of it waits for room, and is given up with the run."""
+        while True:
+            try:
+                return self._note(frame)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                if self._halted.wait(_ROOM_S):
+                    return None
 
     def _note(self, frame: SourceFrame) -> None:
         """For `holdfast trace`: where the rows of this frame lie."""
@@ -228,7 +282,8 @@ class Intake(threading.Thread):
         if n % _FRAMES_PER_TRIM:
             return
         with self._board.changed:
-            acked = min(self._board.streams[self.source.name].acked.values(), default=0)
+            queue = self._board.streams[self.source.name]
+            acked = min([*queue.acked.values(), *queue.held.values()], default=0)
         # A new run counts its first frame as acknowledged; its last commit entry may still be lost.
         self._open.trim(acked - 1 - self._frames_kept)
 
@@ -237,15 +292,14 @@ class Intake(threading.Thread):
         if not frame.quarantined:
             return
         import pyarrow as pa
-        import pyarrow.parquet as pq
+
+        from holdfast.records.asides import write_aside
 
         schema = self.source.schema
         parts = [batch for reference in frame.quarantined for batch in load(reference, schema)]
-        self._quarantined_dir.mkdir(parents=True, exist_ok=True)
-        final = self._quarantined_dir / f"{frame.n:08d}.parquet"
-        whole = final.with_suffix(".tmp")
-        pq.write_table(pa.Table.from_batches(parts, schema.arrow), whole)
-        os.replace(whole, final)
+        make_folder(self._quarantined_dir, sync=True)
+        with drafted(self._quarantined_dir / f"{frame.n:08d}.parquet", sync=True) as draft:
+            write_aside(draft, pa.Table.from_batches(parts, schema.arrow))
 
     def _ended(self, last: int) -> int:
         """The last frame of a bounded source. Written down first: closing frames follow from it."""
@@ -255,13 +309,17 @@ class Intake(threading.Thread):
             if extent > self._known()["extent"]:
                 raise self._grown(end)
             return end
-        whole = self._end_file.with_suffix(".tmp")
-        whole.write_text(json.dumps({"last": last, "extent": extent}))
-        os.replace(whole, self._end_file)
+        write_whole(self._end_file, as_note({"last": last, "extent": extent}), sync=True)
         return last
 
     def _known(self) -> dict[str, int] | None:
-        return json.loads(self._end_file.read_text()) if self._end_file.exists() else None
+        if not self._end_file.exists():
+            return None
+        return read_note(
+            self._end_file,
+            effect="the source was not read; sealed frames and sink tables are as they were",
+            do="put the file back from a copy; without one delete it, if the input has not grown since it ended",
+        )
 
     def _settled_end(self) -> int | None:
         """The last frame, if closing frames have followed it: then it cannot move any more."""
@@ -279,7 +337,7 @@ class Intake(threading.Thread):
             where=self.source.line,
             why="after the end, windows were closed for good; new elements would change sealed results",
             effect="what is new was not read; sealed frames and sinks are as they were",
-            do="run over all of it in a folder of its own: --state DIR",
+            do="run over all of it in a folder of its own: --state DIR; where files keep coming, declare growing=True there",
         )
 
     def stop(self) -> None:

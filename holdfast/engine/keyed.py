@@ -19,12 +19,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.engine.worker import current_frames
+from holdfast.graph.memory import Watch, kept_between_frames
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.keyed import FrameContext, FrameStep, KeyedSpec, run_keyed
 from holdfast.operators.library import keyed_function
+from holdfast.operators.measures import quoted
 from holdfast.operators.per_key import PerKey
 from holdfast.operators.runs import RunRef
 from holdfast.operators.spec import read_notes
@@ -60,7 +62,12 @@ class KeyedTask:
             epoch=task["epoch"],
         )
         own = context.of_task(TaskContext.get().partitionId() if self.tasks > 1 else 0, self.tasks)
+        watch = None if self.spec.exact else Watch(self.spec.function)  # ours keep nothing
+        before = watch.look() if watch is not None else {}
         yield from run_keyed(self.spec, batches, own)
+        if watch is not None and (changed := watch.changed(before)) is not None:
+            where = f"operator {name!r}, frame {task['frames'][-1]['n']}, {self.spec.where}"
+            raise kept_between_frames(name, changed, where, "the frame was not sealed; its input is kept and the state is as before it")
 
     def _values(self, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -85,7 +92,7 @@ class KeyedPlan:
         df = self.tagged()
         made = {}
         for out, (stream, (_, schema)) in enumerate(zip(self.outputs, self.task.spec.emits, strict=True)):
-            columns = [F.col(f"`o{out}_{name}`").alias(name) for name in schema.names]
+            columns = [F.col(quoted(f"o{out}_{name}")).alias(name) for name in schema.names]
             number = [F.col(FRAME)] if self.many else []
             made[stream] = df.where(F.col("_out") == out).select(*number, *columns)
         return made
@@ -117,7 +124,7 @@ def keyed_plan(
         ports = tuple((edge.port, schema) for edge, schema in zip(operator.inputs, function.rows, strict=True))
         spec = KeyedSpec(
             operator.name, function.keys.names, ports, function.state, ((operator.name, function.emits),),
-            function.function, time, exact=True, where=operator.line,
+            function.function, time, exact=True, where=operator.line, too_late=operator.options.get("too_late", "drop"),
         )  # fmt: skip
         shard_by = function.shard_by
     # An aggregate comes as partial sums, one row per key: a single task is quicker than a shuffle.
@@ -126,18 +133,18 @@ def keyed_plan(
     rows = _to_shards(dfs, [schema for _, schema in ports], shard_by, graph.partitions)
     rows = rows.repartitionById(tasks, "_shard") if tasks > 1 else rows.coalesce(1)
     task = KeyedTask(spec, root, graph.partitions, tasks, params)
-    ddl = ", ".join(f"`{c.name.replace('`', '``')}` {c.type}" for c in Schema.of(spec.output_schema).columns)
+    ddl = ", ".join(f"{quoted(c.name)} {c.type}" for c in Schema.of(spec.output_schema).columns)
     return KeyedPlan(rows, task, operator.outputs, ddl, many)
 
 
 def _to_shards(dfs: list[DataFrame], schemas: list[Schema], shard_by: tuple[str, ...], shards: int) -> DataFrame:
     parts = []
     for at, df in enumerate(dfs):
-        shard = F.pmod(F.xxhash64(*[F.col(f"`{name}`") for name in shard_by]), F.lit(shards)).cast("int")
+        shard = F.pmod(F.xxhash64(*[F.col(quoted(name)) for name in shard_by]), F.lit(shards)).cast("int")
         columns = [*map(F.col, carried(df)), shard.alias("_shard"), F.lit(at).cast("int").alias("_port")]
         for other, schema in enumerate(schemas):
             for column in schema.columns:
-                own = F.col(f"`{column.name}`").cast(column.type) if other == at else F.lit(None).cast(column.type)
+                own = F.col(quoted(column.name)).cast(column.type) if other == at else F.lit(None).cast(column.type)
                 columns.append(own.alias(f"p{other}_{column.name}"))
         parts.append(df.select(*columns))
     whole = parts[0]

@@ -114,6 +114,8 @@ class StatusLog:
             if sink.get("why", "") != was.get("why", "") and bool(sink.get("why")) != bool(was.get("why")):
                 level = logging.WARNING if sink["why"] else logging.INFO
                 self._log.log(level, "sink %s: %s", name, sink["why"] or "takes frames again")
+            if sink.get("marked", "") != was.get("marked", "") and bool(sink.get("marked")) != bool(was.get("marked")):
+                self._log.warning("sink %s: %s", name, sink["marked"])
         self._promises(before, status)
         if bool(status.get("degraded")) != bool(before.get("degraded")):
             if status.get("degraded"):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.engine.marking import Tally, lost_tally
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import frame_name, publish, write_frame
 from holdfast.frames.identity import Kind
@@ -51,6 +52,7 @@ def go_on_after(
     staging: Path,
     epoch: int,
     boundary_us: int,
+    tallies: Mapping[str, Tally],
 ) -> Placed:
     """Write the unit's place into its journal, and LOST frames into its streams (folder, name, schema each)."""
     placing = Placing(wiring, restored)
@@ -63,26 +65,29 @@ def go_on_after(
         reached = neighbours.reached[edge.edge]
         placing.resumed(edge.edge, reached, reached or 0)
     frame = placing.decide().frame
-    if frame > restored:
-        _move(unit, frame, epoch, boundary_us)
     known = [reached for reached in neighbours.reached.values() if reached is not None]
     after = min(known, default=frame)
+    lost = lost_tally(Journal(unit, "commits").last() or {}, tallies, max(0, frame - after))
+    if frame > restored or frame > after:
+        _move(unit, frame, restored, epoch, boundary_us, lost)
     for folder, stream, schema in outputs:
         for n in range(after + 1, frame + 1):
             _seal_lost(folder, stream, schema, n, staging, epoch, boundary_us)
     return Placed(frame, (after + 1, frame) if frame > after else None)
 
 
-def _move(unit: Path, frame: int, epoch: int, boundary_us: int) -> None:
-    """The state stays, the number moves: what lies between was not seen."""
+def _move(unit: Path, frame: int, restored: int, epoch: int, boundary_us: int, tally: dict[str, Any]) -> None:
+    """The state stays, the number moves: what is between was not seen, and the next frames are marked for it."""
     journal = Journal(unit, "commits")
     last = journal.last() or {"state": {}}
     record: dict[str, Any] = {
         **last, "n": frame, "epoch": epoch, "boundary_us": boundary_us, "inputs": [], "outputs": {}, "counts": {},
-        "at": time.time(), "skipped": frame - last.get("n", 0),
+        "at": time.time(), "skipped": frame - last.get("n", 0), "tally": tally,
+        "lacks": frame - restored + last.get("lacks", 0),
     }  # fmt: skip
+    record.pop("marks", None)
     for checkpoint in (unit / "spark").glob("[0-9]*"):
-        if checkpoint.is_dir():
+        if checkpoint.is_dir() and frame > restored:
             _move_spark(checkpoint, frame)
     journal.append(record)
     journal.close()
@@ -93,13 +98,14 @@ def _move_spark(checkpoint: Path, frame: int) -> None:
     offsets = sorted((path for path in (checkpoint / "offsets").glob("[0-9]*")), key=lambda path: int(path.name))
     if offsets:
         *before, last = offsets[-1].read_text().splitlines()
-        offsets[-1].write_text("\n".join([*before, json.dumps(json.loads(last) | {"n": frame})]))
+        offsets[-1].write_text("\n".join([*before, json.dumps(json.loads(last) | {"n": frame, "inputs": []})]))
 
 
 def _seal_lost(folder: Path, stream: str, schema: Schema, n: int, staging: Path, epoch: int, boundary_us: int) -> None:
     table = canonical(schema.arrow.empty_table(), schema, None)
     total = checksum(table, n=n, boundary_us=boundary_us, kind=Kind.LOST)
     path = write_frame(
-        staging, table, stream=stream, n=n, kind=Kind.LOST, epoch=epoch, boundary_us=boundary_us, checksum=total
-    )
+        staging, table, stream=stream, n=n, kind=Kind.LOST, epoch=epoch, boundary_us=boundary_us, checksum=total,
+        reason="its host was lost, and nobody can make it again",
+    )  # fmt: skip
     publish(path, folder / frame_name(n, Kind.LOST))

@@ -40,6 +40,9 @@ _FIGURES = (
     ("holdfast_frame_milliseconds", "What a frame takes a unit, a moving mean.", "units", "ms_per_frame", "unit", False),
     ("holdfast_frames_behind", "Frames sealed at the sources that a unit has not done.", "units", "behind", "unit", False),
     ("holdfast_restarts", "Restarts of a unit in this run.", "units", "restarts", "unit", True),
+    ("holdfast_rows_too_late", "Rows too late for a window of the unit, dropped.", "units", "too_late", "unit", True),
+    ("holdfast_frames_lost", "Frames of a sink's stream that are LOST.", "sinks", "lost", "sink", True),
+    ("holdfast_frames_tainted", "Frames of a sink's stream made from something missing.", "sinks", "tainted", "sink", True),
     ("holdfast_frames_written", "Highest frame a sink has.", "sinks", "written", "sink", True),
     ("holdfast_rows_written", "Rows a sink was given in this run.", "sinks", "rows", "sink", True),
 )

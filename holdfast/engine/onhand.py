@@ -9,6 +9,7 @@ from holdfast.engine.board import Board, Sealed
 from holdfast.engine.losing import Neighbours
 from holdfast.errors import HoldfastError
 from holdfast.frames.files import list_frames, read_frame
+from holdfast.protocols.taint import mark_of
 from holdfast.protocols.wiring import Wiring
 
 __all__ = ["forget_leftovers", "frames_on_disk", "neighbours"]
@@ -26,8 +27,9 @@ def frames_on_disk(folder: Path, upto: int, *, made_again: bool = False) -> dict
                     break
                 raise
             found[n] = Sealed(
-                n, record.boundary_us, record.rows, record.bytes, record.checksum, record.epoch, record.kind, str(path)
-            )
+                n, record.boundary_us, record.rows, record.bytes, record.checksum, record.epoch, record.kind, str(path),
+                mark=mark_of(record),
+            )  # fmt: skip
     return found
 
 

@@ -16,24 +16,27 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engine.board import Board
+from holdfast.engine.disks import is_full
+from holdfast.engine.exclusions import Exclusions
 from holdfast.errors import HoldfastError, SinkAway, SinkError
 from holdfast.frames.files import read_frame
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.schemas import Schema
 from holdfast.protocols.restarts import RestartPolicy
+from holdfast.sinks.owners import Owner
 from holdfast.sinks.writer import SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["AwaySink", "Outlet"]
+__all__ = ["AwaySink", "Outlet", "rows_refused"]
 
 _log = logging.getLogger("holdfast.sinks")
 
@@ -73,16 +76,22 @@ class Outlet(threading.Thread):
         board: Board,
         epoch: int,
         spark: SparkSession | None = None,
+        owner: Owner | None = None,
+        folder: Path | None = None,
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], bool] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`wait(seconds)` is True when the run ends meanwhile; `chance` spreads the tries of several sinks."""
+        """`folder`: the state folder, for decisions about rows that the target refuses. `wait(seconds)` is True when the run ends meanwhile; `chance` spreads the tries of several sinks."""
         super().__init__(name=f"sink {sink.name}", daemon=True)
         self.sink, self._board = sink, board
         column = graph.time if isinstance(graph.time, str) and graph.time in schema else None
+        self.refused = Exclusions(folder / "sinks" / sink.name) if folder is not None and sink.on_error != "fail" else None
         self._open = sink.writer.open(
-            SinkContext(graph.name, sink.name, schema, column, Path(graph.base), epoch, spark)
+            SinkContext(
+                graph.name, sink.name, schema, column, Path(graph.base), epoch, spark, owner,
+                sink.on_error, self.refused, sink.stream,
+            )  # fmt: skip
         )
         self.rows = 0
         self._halted = threading.Event()
@@ -131,12 +140,15 @@ class Outlet(threading.Thread):
         while True:
             try:
                 written = self._open.write(batch)
-            except SinkAway as error:
+            except Exception as error:
+                if not isinstance(error, SinkAway) and not is_full(error):
+                    raise
+                why = (getattr(error, "why", "") or str(error)).splitlines()[0]
                 since, tries = since or self._clock(), tries + 1
                 pause = _RETRY.pause_s(min(tries, _DOUBLINGS_MAX), self._chance())
-                self._say_away(AwaySink(since, tries, self._clock() + pause, error.why.splitlines()[0]))
+                self._say_away(AwaySink(since, tries, self._clock() + pause, why))
                 if tries == 1:
-                    _log.warning("sink %s is away, its frames wait sealed: %s", self.sink.name, error.why)
+                    _log.warning("sink %s is away, its frames wait sealed: %s", self.sink.name, why)
                 if self._wait(pause):
                     return None
                 continue
@@ -178,11 +190,11 @@ class Outlet(threading.Thread):
             while True:
                 queue = self._board.streams[self.sink.stream]
                 _, written = self._board.sinks[self.sink.name]
-                if queue.sealed > written:
+                if queue.shown > written:
                     frames, size = [], 0
                     # Who cannot tell a frame it has from a new one is asked to acknowledge each.
                     many = _FRAMES_AT_ONCE if self.sink.writer.idempotent else 1
-                    for n in range(written + 1, min(queue.sealed, written + many) + 1):
+                    for n in range(written + 1, min(queue.shown, written + many) + 1):
                         frames.append(queue.frames[n])
                         size += frames[-1].bytes
                         if size > _BYTES_AT_ONCE:
@@ -191,3 +203,12 @@ class Outlet(threading.Thread):
                 if self._halted.is_set():
                     return None
                 self._board.changed.wait(timeout=1.0)
+
+
+def rows_refused(outlets: Sequence[Outlet], on_error: str) -> dict[str, int]:
+    """Rows that targets refused and that were left out under this declaration, by sink."""
+    found: dict[str, int] = {}
+    for outlet in outlets:
+        if outlet.refused is not None:
+            found |= outlet.refused.rows(on_error)
+    return found

@@ -1,8 +1,8 @@
 """From a unit's operators to one DataFrame that loads, transforms and seals a frame.
 
 A frame plan is built once for a set of parameter values and executed anew for
-every frame: the loaders ask at run time which frame it is. A stream plan is the
-query's own plan; its loaders add the boundary row that drives Spark's watermark.
+every frame (`engine.building` says when not): the loaders ask at run time which frame
+it is. A stream plan is the query's own plan; its loaders add the boundary row that drives Spark's watermark.
 
 Each plan ends in one tagged DataFrame in one partition and one sealing task, so
 a stateful stage runs once however many streams leave the unit.
@@ -17,10 +17,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from holdfast.engine.columns import loaded, used_columns
+from holdfast.engine.building import views_of_its_own
+from holdfast.engine.columns import loaded, loader, used_columns
 from holdfast.engine.keyed import KeyedPlan, keyed_plan
 from holdfast.engine.worker import BOUNDARY, SEALED_SCHEMA, Load, Seal, Then
 from holdfast.errors import OperatorError
+from holdfast.graph.memory import Watch, kept_between_frames
 from holdfast.graph.model import Edge, Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
@@ -47,14 +49,19 @@ def param_columns(graph: Graph, operator: Operator, values: dict[str, dict[str, 
         column = F.lit(value["value"])
         if param.per is not None and value["per"]:
             pairs = [F.lit(part) for pair in sorted(value["per"].items()) for part in pair]
-            column = F.coalesce(F.element_at(F.create_map(*pairs), F.col(param.per).cast("string")), column)
+            column = F.coalesce(F.element_at(F.create_map(*pairs), F.col(_q(param.per)).cast("string")), column)
         columns[name] = column
     return columns
 
 
 def call_operator(operator: Operator, ports: dict[str, DataFrame], params: dict[str, Column]) -> dict[str, DataFrame]:
     """The user's function on these DataFrames; what it returns, by stream."""
-    result = operator.function(**ports, **params)
+    watch = Watch(operator.function)
+    before = watch.look()
+    with views_of_its_own(next(iter(ports.values())).sparkSession):
+        result = operator.function(**ports, **params)
+    if (name := watch.changed(before)) is not None:
+        raise kept_between_frames(operator.name, name, operator.line, "nothing was sealed")
     if len(operator.outputs) == 1 and isinstance(result, DataFrame):
         return {operator.outputs[0]: result}
     if isinstance(result, dict):
@@ -118,19 +125,23 @@ class FramePlan:
     state_root: str
     wide_chunks: int = 2
 
-    def build(self, values: dict[str, dict[str, Any]], *, wide: bool, many: bool = False) -> DataFrame:
-        """The plan, with loaders that read only the columns somebody uses."""
-        whole = self._build(values, wide, many, {})
+    def build(
+        self, values: dict[str, dict[str, Any]], name: str, *, wide: bool, many: bool = False, prune: bool = True
+    ) -> DataFrame:
+        """The plan of this name, with loaders that read only the columns somebody uses."""
+        whole = self._build(values, name, wide, many, {})
+        if not prune:
+            return whole
         needed = used_columns(whole)
         if all(needed.get(load) == names for load, names in self._loaded().items()):
             return whole
-        return self._build(values, wide, many, needed)
+        return self._build(values, name, wide, many, needed)
 
     def _loaded(self) -> dict[str, frozenset[str]]:
         return {port_key(p.stream, p.feedback_frames): frozenset(self.schemas[p.stream].names) for p in self.unit.inputs}
 
     def _build(
-        self, values: dict[str, dict[str, Any]], wide: bool, many: bool, needed: dict[str, frozenset[str]]
+        self, values: dict[str, dict[str, Any]], name: str, wide: bool, many: bool, needed: dict[str, frozenset[str]]
     ) -> DataFrame:
         chunks = self.wide_chunks if wide else 1
         streams = _Streams()
@@ -139,10 +150,9 @@ class FramePlan:
             schema = self.schemas[port.stream]  # of a feedback edge too: `check` has compared them
             key = port_key(port.stream, port.feedback_frames)
             chunk_ids = self.spark.range(0, chunks, 1, chunks)
-            streams.dfs[key] = loaded(chunk_ids, Load(key, schema, chunks, many=many), needed.get(key))
+            streams.dfs[key] = loaded(chunk_ids, Load(key, schema, chunks, many=many), needed.get(key), name)
         last: KeyedPlan | None = None
-        for name in self.unit.operators:
-            operator = self.graph.operator(name)
+        for operator in map(self.graph.operator, self.unit.operators):
             ports = {edge.port: streams.port(edge) for edge in operator.inputs}
             if operator.kind == "frame":
                 made = call_operator(operator, ports, param_columns(self.graph, operator, values))
@@ -214,7 +224,7 @@ class StreamPlan:
     unit: Unit
     schemas: dict[str, Schema]
 
-    def build(self, ticks: DataFrame, values: dict[str, dict[str, Any]]) -> DataFrame:
+    def build(self, ticks: DataFrame, values: dict[str, dict[str, Any]], plan: str) -> DataFrame:
         streams = _Streams()
         time = self.graph.time if isinstance(self.graph.time, str) else None
         lateness_ms = max(
@@ -225,7 +235,7 @@ class StreamPlan:
             schema = self.schemas[port.stream]
             key = port_key(port.stream, port.feedback_frames)
             at = time if time in schema else None
-            streams.dfs[key] = with_boundary(ticks, Load(key, schema, 1, at, at is not None), lateness_ms)
+            streams.dfs[key] = with_boundary(ticks, Load(key, schema, 1, at, at is not None), lateness_ms, plan)
         for name in self.unit.operators:
             operator = self.graph.operator(name)
             ports = {edge.port: streams.port(edge) for edge in operator.inputs}
@@ -252,14 +262,14 @@ class StreamPlan:
         return next(iter(sorted(modes)))
 
 
-def with_boundary(ticks: DataFrame, load: Load, lateness_ms: int) -> DataFrame:
+def with_boundary(ticks: DataFrame, load: Load, lateness_ms: int, plan: str) -> DataFrame:
     """A port of the stream part: rows, with the watermark set from the frame's boundary.
 
     The filter that takes the boundary row out must name the time column: any other
     filter is pushed below the watermark and no window ever closes.
     """
     if not load.boundary_row:
-        return ticks.mapInArrow(load, load.schema.ddl)
-    rows = ticks.mapInArrow(load, f"{load.schema.ddl}, {BOUNDARY} boolean")
-    seen = rows.withWatermark(load.time, f"{lateness_ms} milliseconds")
+        return ticks.mapInArrow(loader(load, plan), load.schema.ddl)
+    rows = ticks.mapInArrow(loader(load, plan), f"{load.schema.ddl}, {BOUNDARY} boolean")
+    seen = rows.withWatermark(_q(load.time), f"{lateness_ms} milliseconds")
     return seen.where(~F.col(BOUNDARY) | F.col(_q(load.time)).isNull()).drop(BOUNDARY)

@@ -24,7 +24,7 @@ from holdfast.errors import HoldfastError
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.units import Unit
 
-__all__ = ["Ports", "alike", "guilty", "rows_at", "search"]
+__all__ = ["Ports", "alike", "guilty", "rows_at", "search", "too_late"]
 
 # A frame with more culprits than this is not a frame with poison in it.
 CULPRITS_MAX = 64
@@ -38,13 +38,18 @@ def search(
     raises: Callable[[frozenset[int]], bool],
     group: Callable[[int], Iterable[int]] = lambda item: (item,),
     blame: Callable[[frozenset[int], frozenset[int]], None] = lambda items, left_out: None,
+    guess: frozenset[int] = frozenset(),
 ) -> frozenset[int] | None:
     """The items without which the frame passes; None if no choice of items explains the error.
 
     `raises(left_out)` tries the frame without those. `group(item)` names the items that
-    share its key. `blame(items, left_out)` is told which try convicted which items.
+    share its key. `blame(items, left_out)` is told which try convicted which items. `guess`:
+    items that are it, if the frame passes without them.
     """
     out: frozenset[int] = frozenset()
+    if guess and raises(out) and not raises(guess):
+        blame(guess, out)
+        return guess
     for _ in range(CULPRITS_MAX):
         if not raises(out):
             return out
@@ -150,8 +155,31 @@ def rows_at(table: pa.Table, ranges: list[list[int]]) -> pa.Table:
     return pa.concat_tables([table.slice(first, end - first) for first, end in ranges])
 
 
+def too_late(tables: dict[str, pa.Table], operator: Operator, since_us: int) -> frozenset[int]:
+    """For an operator that raises on rows too late for their windows: the items that are, by their time."""
+    options = operator.options
+    size, step, late = (1000 * (options.get(name) or 0) for name in ("window_ms", "every_ms", "lateness_ms"))
+    if "too_late" not in options or not size:
+        return frozenset()
+    found, first = set(), 0
+    for table in tables.values():
+        if options["time"] in table.column_names:
+            times = table[options["time"]].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+            for at, time in enumerate(times):
+                # The oldest window that holds it is the first to close; between windows (size below step) there is none.
+                into = 0 if time is None else time % step
+                if time is None or (
+                    into < size and time - into - (size - 1 - into) // step * step + size + late <= since_us
+                ):
+                    found.add(first + at)
+        first += table.num_rows
+    return frozenset(found)
+
+
 def alike(tables: dict[str, pa.Table], operator: Operator) -> Callable[[int], Iterable[int]]:
     """For a keyed operator: the items of all ports that have the same key as an item."""
+    if "too_late" in operator.options:
+        return lambda item: (item,)  # each row is late by its own time, whatever its key
     keys = operator.options.get("keys") or operator.options.get("by") or ()
     if not keys or any(key not in table.column_names for table in tables.values() for key in keys):
         return lambda item: (item,)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 import subprocess
 import tempfile
@@ -30,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
+from holdfast.atomic import sync_file, write_whole
 from holdfast.engine.classes import MADE, ClassArchive, class_archive
 from holdfast.engine.java import Java, cache_dir, find_java
 from holdfast.engine.run import start_graph
@@ -116,19 +116,8 @@ def _dump(java: Java, archive: ClassArchive) -> str:
 def _declare_whole(archive: ClassArchive) -> None:
     """The record comes last, when the files are on disk: a power cut leaves no archive with holes."""
     for path in archive.files:
-        _sync(path)
-    draft = archive.folder / f"{MADE}.draft"
-    draft.write_text(json.dumps(archive.look()), encoding="utf-8")
-    _sync(draft)
-    os.replace(draft, archive.folder / MADE)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_file(path)
+    write_whole(archive.folder / MADE, json.dumps(archive.look()), sync=True)
 
 
 def _work(session: SparkSession, folder: Path) -> None:

@@ -10,7 +10,8 @@
 What is said nearer to the run wins: an argument (`--rate`, `start(rate=...)`), then
 HOLDFAST_RATE, then the profile, then [default], then what the process's file declares,
 then Holdfast's own. The file is `holdfast.toml` in the current folder, else beside the
-process's file; HOLDFAST_CONFIG names another one. A key nobody knows is an error: a
+process's file; HOLDFAST_CONFIG names another one. A file that somebody else can have written is
+ignored with a note, unless HOLDFAST_CONFIG names it. A key nobody knows is an error: a
 misspelt one would otherwise be a setting that silently does not hold.
 """
 
@@ -25,6 +26,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.engine.trusted import distrusted
 from holdfast.errors import UsageError
 from holdfast.graph.model import Graph
 
@@ -50,6 +52,7 @@ class Profile:
     values: str | None = None  # "show" | "hide"
     alerts: str | None = None  # command or address told when the run degrades
     origins: tuple[tuple[str, str], ...] = ()  # (key, where it was said)
+    notes: tuple[str, ...] = ()  # what the user has to hear about them
 
     def applied_to(self, graph: Graph) -> Graph:
         """The graph with what a profile may change about it: nothing that decides a frame."""
@@ -75,7 +78,7 @@ class Profile:
         return {key: value for key, value in said.items() if value is not None}
 
 
-KEYS = tuple(field.name for field in fields(Profile) if field.name != "origins")
+KEYS = tuple(field.name for field in fields(Profile) if field.name not in ("origins", "notes"))
 
 
 def load_profile(
@@ -89,25 +92,32 @@ def load_profile(
     environ = os.environ if environ is None else environ
     here = Path.cwd() if here is None else here
     name = name or environ.get("HOLDFAST_PROFILE") or None
-    file = _file(environ, here, None if beside is None else Path(beside))
+    notes: list[str] = []
+    file = _file(environ, here, None if beside is None else Path(beside), notes)
     said: dict[str, tuple[Any, str]] = {}
     if file is not None:
         for table, origin in _tables(file, name):
             said |= {key: (_checked(key, value, origin, file.parent), origin) for key, value in table.items()}
     elif name is not None:
-        raise _refused(f"there is no profile {name!r}.", str(here), f"no {FILE_NAME} was found", f"write one with [profile.{name}]")
+        why = "; ".join(notes) or f"no {FILE_NAME} was found"
+        raise _refused(f"there is no profile {name!r}.", str(here), why, f"write one with [profile.{name}]")
     said |= _from_environment(environ, here)
-    return Profile(**{key: value for key, (value, _) in said.items()}, origins=tuple((k, o) for k, (_, o) in said.items()))
+    origins = tuple((key, origin) for key, (_, origin) in said.items())
+    return Profile(**{key: value for key, (value, _) in said.items()}, origins=origins, notes=tuple(notes))
 
 
-def _file(environ: Mapping[str, str], here: Path, beside: Path | None) -> Path | None:
+def _file(environ: Mapping[str, str], here: Path, beside: Path | None, notes: list[str]) -> Path | None:
+    """One that is named is taken; one that is found is taken if nobody else can have written it."""
     if named := environ.get("HOLDFAST_CONFIG"):
         if not (here / named).is_file():
             raise _refused("the file of settings is not there.", named, "HOLDFAST_CONFIG names it", "correct the path, or unset it")
         return here / named
-    for folder in (here, beside):
-        if folder is not None and (folder / FILE_NAME).is_file():
+    for folder in dict.fromkeys((here, beside)):
+        if folder is None or not (folder / FILE_NAME).is_file():
+            continue
+        if not (why := distrusted(folder / FILE_NAME)):
             return folder / FILE_NAME
+        notes.append(f"{folder / FILE_NAME} was ignored: {why}; if it is yours, name it: HOLDFAST_CONFIG={folder / FILE_NAME}")
     return None
 
 

@@ -1,22 +1,28 @@
 """Watches what the outputs promise while a run goes on: kept or broken, since when, by how much.
 
-Delay is counted per frame: from the moment its last input was sealed at the sources to
-the moment the sink has it. At full speed that says how fast the machine is and nothing
-about the process, so it is judged only when a source is live or paced. A frame that is
-due and not written breaks the promise when its time is up, not when it comes at last.
+Delay is counted per frame: from the moment the first source above the sink sealed it to
+the moment the sink has it. A source that is silent delays the elements of the others, and
+that is a delay like any other. At full speed a delay says how fast the machine is and
+nothing about the process, so it is judged only when a source is live or paced. A frame that
+is due and not written breaks the promise when its time is up, not when it comes at last.
 
-Loss: rows an operator was allowed to drop (on_error="drop") are lost and said to be; rows
-in quarantine are not. Order holds by construction: a sink takes frames by number.
+Loss: rows an operator or a sink was allowed to drop (on_error="drop"), rows that came too late
+for a window and frames that are LOST are lost and said to be; rows in quarantine are not. Frames
+that are marked count as wrong. Order holds by construction: a sink takes frames by number.
 
-No clock of its own. Called under the board's lock.
+No clock of its own. Called by every thread of a run, with and without the board's lock:
+it has a lock of its own, and calls nothing while it holds it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from holdfast.engine.marking import Marker, Tally
 from holdfast.graph.durations import show_ms
-from holdfast.graph.model import Graph, Operator, Source
+from holdfast.graph.model import Graph
 from holdfast.graph.promises import Loses, Within
 
 __all__ = ["PromiseStatus", "PromiseWatch"]
@@ -39,50 +45,61 @@ class _Delay:
     first: int = 0
     count: int = 0
     worst_ms: float = 0.0
+    sources: frozenset[str] = frozenset()  # above the sink
+    due: dict[int, float] = field(default_factory=dict)  # frame -> when the first of them had sealed it
 
 
 class PromiseWatch:
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+        self._graph, self._lock = graph, threading.Lock()
         self.is_paced = False  # set by the run once it knows its sources
         self._delays = {
-            sink.name: _Delay(promise.delay_ms_max)
+            sink.name: _Delay(promise.delay_ms_max, sources=frozenset(_sources_above(graph, sink.stream)))
             for sink in graph.sinks
             for promise in sink.promises
             if isinstance(promise, Within)
         }
-        self._due: dict[int, float] = {}  # frame -> when its last input was sealed
-        self._above = {sink.name: _above(graph, sink.stream) for sink in graph.sinks}
+        self._above = {sink.name: _above(graph, sink.stream) | {f"sink {sink.name}"} for sink in graph.sinks}
 
-    def sealed(self, n: int, now_s: float) -> None:
-        """A source sealed frame n. It is due from the last of them on."""
-        if self._delays and self.is_paced:
-            self._due[n] = now_s
+    def sealed(self, source: str, n: int, now_s: float) -> None:
+        """A source sealed frame n. A sink below is due from the first of its sources on."""
+        if not self.is_paced:
+            return
+        with self._lock:
+            for delay in self._delays.values():
+                if source in delay.sources:
+                    delay.due.setdefault(n, now_s)
 
     def written(self, sink: str, last: int, n: int, now_s: float) -> None:
         """The sink has the frames after `last` up to n."""
         delay = self._delays.get(sink)
         if delay is None:
             return
-        for frame in range(last + 1, n + 1):
-            due = self._due.get(frame)
-            if due is not None:
-                self._compare(delay, frame, (now_s - due) * 1000, now_s)
-        if due is not None and (now_s - due) * 1000 <= delay.bound_ms:
-            delay.broken_since_s = None  # the newest came in time: kept again
+        with self._lock:
+            due = None
+            for frame in range(last + 1, n + 1):
+                due = delay.due.get(frame)
+                if due is not None:
+                    self._compare(delay, frame, (now_s - due) * 1000, now_s)
+            if due is not None and (now_s - due) * 1000 <= delay.bound_ms:
+                delay.broken_since_s = None  # the newest came in time: kept again
 
     def look(self, written: dict[str, int], now_s: float) -> None:
         """Frames that are overdue break the promise now."""
-        for sink, delay in self._delays.items():
-            overdue = self._due.get(written.get(sink, 0) + 1)
-            if overdue is not None and (now_s - overdue) * 1000 > delay.bound_ms and delay.broken_since_s is None:
-                delay.broken_since_s = now_s
-        oldest = min((written.get(sink, 0) for sink in self._delays), default=0)
-        for n in [n for n in self._due if n <= oldest]:
-            del self._due[n]
+        with self._lock:
+            for sink, delay in self._delays.items():
+                overdue = delay.due.get(written.get(sink, 0) + 1)
+                if overdue is not None and (now_s - overdue) * 1000 > delay.bound_ms and delay.broken_since_s is None:
+                    delay.broken_since_s = now_s
+                for n in [n for n in delay.due if n <= written.get(sink, 0)]:
+                    del delay.due[n]
 
-    def statuses(self, dropped: dict[str, int], quarantined: dict[str, int], now_s: float) -> list[PromiseStatus]:
-        """One line for each promise; rows left out are counted by operator."""
+    def statuses(
+        self, dropped: dict[str, int], quarantined: dict[str, int], now_s: float, markers: Mapping[str, Marker] = {}
+    ) -> list[PromiseStatus]:
+        """One line for each promise; rows left out are counted by operator, LOST and marked frames by unit."""
+        tallies = {stream: tally for marker in markers.values() for stream, tally in marker.tallies.items()}
+        late = {name: rows for marker in markers.values() for name, rows in marker.too_late.items()}
         found = []
         for sink in self._graph.sinks:
             for promise in sink.promises:
@@ -90,11 +107,9 @@ class PromiseWatch:
                     case Within():
                         found.append(self._delay_status(sink.name, str(promise), now_s))
                     case Loses():
-                        lost = {name: rows for name, rows in dropped.items() if rows and name in self._above[sink.name]}
-                        apart = sum(rows for name, rows in quarantined.items() if name in self._above[sink.name])
-                        rows = ", ".join(f"{count} rows dropped by {name}" for name, count in lost.items())
-                        why = rows or (f"{apart} rows in quarantine" if apart else "")
-                        found.append(PromiseStatus(sink.name, str(promise), "BROKEN" if lost else "kept", why))
+                        above = self._above[sink.name]
+                        rows = [{name: n for name, n in each.items() if n and name in above} for each in (dropped, late, quarantined)]
+                        found.append(_loss_status(sink.name, promise, *rows, tallies.get(sink.stream, Tally())))
                     case _:
                         found.append(PromiseStatus(sink.name, str(promise), "kept"))
         return found
@@ -120,15 +135,36 @@ class PromiseWatch:
                 delay.broken_since_s = now_s
 
 
+def _loss_status(
+    sink: str, promise: Loses, dropped: dict[str, int], late: dict[str, int], apart: dict[str, int], tally: Tally
+) -> PromiseStatus:
+    """Rows that were dropped, frames that are LOST and frames that may be wrong, against the shares promised.
+
+    While it runs nobody knows what an ideal run would give: shares are of what came. `verify` measures.
+    """
+    words = [f"{count:,} rows dropped by {name}" for name, count in dropped.items()]
+    words += [f"{count:,} rows came too late for {name}" for name, count in late.items()]
+    rows = sum(dropped.values()) + sum(late.values())
+    lost = max(_share(rows, rows + tally.rows), _share(tally.lost, tally.lost + tally.frames))
+    wrong = _share(tally.tainted_rows, tally.rows)
+    # A marked frame without rows may lack some; where nothing may be wrong, it counts.
+    is_broken = lost > promise.at_most or wrong > promise.wrong_at_most or (tally.tainted and not promise.wrong_at_most)
+    words += [tally.words()] * bool(tally.words())
+    if apart and not words:
+        words = [f"{sum(apart.values()):,} rows in quarantine"]
+    return PromiseStatus(sink, str(promise), "BROKEN" if is_broken else "kept", "; ".join(words))
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
 def _above(graph: Graph, stream: str) -> set[str]:
     """All operators whose output can reach this stream."""
-    seen: set[str] = set()
-    todo = [stream]
-    while todo:
-        producer = graph.producer_of(todo.pop())
-        if isinstance(producer, Source) or producer is None or producer.name in seen:
-            continue
-        assert isinstance(producer, Operator)
-        seen.add(producer.name)
-        todo += [edge.stream for edge in producer.inputs]
-    return seen
+    return {operator.name for operator in graph.above(stream)}
+
+
+def _sources_above(graph: Graph, stream: str) -> set[str]:
+    """All sources whose elements can reach this stream."""
+    streams = {stream, *(edge.stream for operator in graph.above(stream) for edge in operator.inputs)}
+    return {source.name for source in graph.sources if source.name in streams}

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
+from holdfast.engine import torn
 from holdfast.engine.board import Board, StreamQueue
 from holdfast.engine.crew import Crew
 from holdfast.engine.deployment import sink_behind
+from holdfast.engine.durable import shown_until
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
 from holdfast.engine.onhand import forget_leftovers, frames_on_disk
 from holdfast.engine.outlet import Outlet
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
+from holdfast.sinks.ledger import KEPT_FRAMES
+from holdfast.sinks.owners import ledger_ahead
 
-__all__ = ["restore_queues", "stand_sinks", "stood"]
+__all__ = ["after_reboot", "restore_queues", "stand_sinks", "stand_units", "stood"]
 
 
 def restore_queues(
@@ -30,7 +35,7 @@ def restore_queues(
             board.streams[stream] = queue
     for unit in units:
         done = crew[unit.name].committed
-        safe = done - 2 if guards is None else guards.safe(unit.name, done)
+        safe = min(done - 2, crew[unit.name].resume_at - 1) if guards is None else guards.safe(unit.name, done)
         for port in unit.inputs:
             queue = board.streams[port.stream]
             acked = max(0, safe - port.feedback_frames)
@@ -38,6 +43,57 @@ def restore_queues(
             queue.taken[unit.name] = max(0, done - port.feedback_frames)
             if port.feedback_frames and port.stream in unit.outputs:
                 queue.exempt.add(unit.name)
+
+
+def stand_units(
+    board: Board,
+    graph: Graph,
+    folder: StateFolder,
+    units: Sequence[Unit],
+    crew: Crew,
+    guards: Guards | None,
+    outlets: Sequence[Outlet],
+    known: dict[str, int],
+) -> list[str]:
+    """Find the queues, and bring every unit to where it can go on; what is to be said of it."""
+    restore = partial(restore_queues, board, graph, folder, units, crew, guards)
+    restore()
+    if told := crew.make_missing_again(stood(outlets, known)):
+        restore()
+    if crew.place_lossy({outlet.sink.name: outlet.last for outlet in outlets}):
+        restore()
+    return told
+
+
+def after_reboot(
+    folder: StateFolder,
+    graph: Graph,
+    units: Sequence[Unit],
+    begun: Mapping[str, int],
+    outlets: Sequence[Outlet],
+    known: dict[str, int],
+    changed: Collection[str],
+) -> list[str]:
+    """If the machine went down since the last run: every unit goes back to what is whole; what is to be said of it."""
+    streams = {stream: folder.stream(stream) for unit in units for stream in unit.outputs}
+    if not folder.may_be_torn:
+        return []
+    if folder.has_homes:  # what is not whole there is made again from checkpoints
+        for path in streams.values():
+            torn.drop_torn_frames(path)
+        return []
+    folders = {unit.name: folder.unit(unit.name) for unit in units}
+    sinks = stood(outlets, known)
+    for outlet in outlets:
+        if not outlet.sink.writer.idempotent:  # it cannot tell what it has: all that it may not have been shown
+            maker = next(unit.name for unit in units if outlet.sink.stream in unit.outputs)
+            sinks.setdefault(outlet.sink.stream, []).append(shown_until(folders[maker], begun[maker]))
+    return torn.go_back(
+        units, folders, streams, begun, sinks,
+        spark=[u.name for u in units if any(graph.operator(name).kind == "stream" for name in u.operators)],
+        changed=[unit.name for unit in units if {*changed} & {*unit.operators}],
+        rereadable=all(source.reader.reliable for source in graph.sources),
+    )  # fmt: skip
 
 
 def stood(outlets: Sequence[Outlet], known: dict[str, int]) -> dict[str, list[int]]:
@@ -49,7 +105,9 @@ def stood(outlets: Sequence[Outlet], known: dict[str, int]) -> dict[str, list[in
     return found
 
 
-def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int], folder: StateFolder) -> dict[str, int]:
+def stand_sinks(
+    board: Board, outlets: Sequence[Outlet], known: dict[str, int], folder: StateFolder, tell: Callable[[str], None]
+) -> dict[str, int]:
     """Find where each sink stands; returns the frame after which each began."""
     begun = {}
     for outlet in outlets:
@@ -60,9 +118,16 @@ def stand_sinks(board: Board, outlets: Sequence[Outlet], known: dict[str, int], 
         begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
         if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
             raise sink_behind(sink, last, first)
+        if last > queue.sealed:
+            # A unit went back to a checkpoint, or lost its last commits with the power: frames up to `last` are made
+            # again, and the ledger compares each with what is there.
+            if last - queue.sealed > KEPT_FRAMES:
+                raise ledger_ahead(last, queue.sealed, KEPT_FRAMES, f"sink {sink.name!r}, {sink.line}")
+            tell(f"sink {sink.name} has frames up to {last:,}, {sink.stream} is made again from {queue.sealed + 1:,} on and compared")
         written = min(max(last, first - 1), queue.sealed)
         board.sinks[sink.name] = (sink.stream, written)
         queue.acked[f"sink {sink.name}"] = written
+    board.keep_for_remaking()
     for queue in board.streams.values():  # everybody has found what it needs
         if not queue.from_source:
             forget_leftovers(folder.stream(queue.name), min(queue.frames, default=queue.sealed + 1))

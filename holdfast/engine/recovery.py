@@ -16,15 +16,20 @@ from pathlib import Path
 
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards, Stores
+from holdfast.engine.marking import Tally
 from holdfast.engine.losing import Neighbours, Placed, go_on_after
+from holdfast.engine.statefiles import RECORDS_KEPT
+from holdfast.engine.torn import state_is_whole
 from holdfast.errors import StateRefused
 from holdfast.frames.files import list_frames
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
 from holdfast.hosts.activating import Activated, activate
-from holdfast.hosts.containers import unpack
+from holdfast.hosts.containers import Container, vetted
 from holdfast.hosts.homes import Homes
 from holdfast.hosts.near import clear_unit, instance_epoch, put_back, write_instance
+from holdfast.hosts.keys import backup_seal
+from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
 from holdfast.protocols.activation import NearCheckpoint
 from holdfast.protocols.messages import Manifest
@@ -53,6 +58,9 @@ class Recovery:
         self._folder, self._homes, self._guards, self._begun = folder, homes, guards, begun
         self._units = {unit.name: unit for unit in units}
         self._opened: dict[str, OpenStore] = {}
+        self._seal = backup_seal(folder.root, homes.key, homes.identity)
+        self._memory = Remembered(folder.root / "stores")
+        guards.seal, guards.memory = self._seal, self._memory
 
     def open(self) -> list[str]:
         """See to the hosts; returns those that lost everything since the last run."""
@@ -65,7 +73,9 @@ class Recovery:
         opened = []
         for name, url in self._homes.stores_of(unit).items():
             if name not in self._opened:
-                self._opened[name] = OpenStore(name, url, life=self._homes.lives.get(name, 0))
+                self._opened[name] = OpenStore(
+                    name, url, life=self._homes.lives.get(name, 0), seal=self._seal, memory=self._memory
+                )
             opened.append(self._opened[name])
         needed = min(self._homes.needed, len(opened))
         for store in opened:
@@ -90,20 +100,31 @@ class Recovery:
             self._homes.stream(stream)
         self._folder.staging_of(name)
         stores = self.stores(name, has_near=near_is_good and instance_epoch(folder) is not None)
-        near = self._near(folder, name, stores) if near_is_good and not frames_are_gone else None
+        if self._folder.may_be_torn and not self._is_whole(unit, folder):
+            near_is_good = False
+        said: list[str] = []
+        near = self._near(folder, name, stores, said) if near_is_good and not frames_are_gone else None
         if not stores.opened:
             if near is None:
                 clear_unit(folder)
                 self._clear_frames(unit)
             self._guards.settle(name, stores, self._begun(name), None)
-            return Begun(epoch, near is None, near is None, ())
+            return Begun(epoch, near is None, near is None, tuple(said))
+        opened: dict[tuple[int, int], Container] = {}
+
+        def vet(manifest: Manifest, contents: Mapping[str, bytes]) -> None:
+            opened[manifest.key] = vetted(manifest, contents, unit.outputs)
+
         found = activate(
             name, stores.opened, needed=stores.needed, known_epoch=epoch - 1, near=near,
             claimant=f"{self._homes.host_of[name]}/{os.getpid()}", patience_s=_PATIENCE_S,
+            vet=vet,
         )  # fmt: skip
         self._folder.raise_epoch_to(found.epoch)
         newest = found.manifest if found.manifest is not None and found.manifest.frame > self._begun(name) else None
-        said = [f"a copy of unit {name} was passed over: {reason}" for reason in found.bad]
+        said += [f"a copy of unit {name} was passed over: {reason}" for reason in found.bad]
+        if found.near is None:
+            self._compare(name, newest, stores, said)
         if found.near is None:
             if frames_are_gone and newest is None and any(store.life > 0 for store in stores.opened):
                 raise _nowhere(name, self._homes.host_of[name])
@@ -111,22 +132,31 @@ class Recovery:
             if frames_are_gone:
                 self._clear_frames(unit)
             if newest is not None:
-                self._put_back(unit, folder, newest, found)
+                self._put_back(unit, folder, opened[newest.key], newest, found)
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
             elif self._homes.lives.get(self._homes.host_of[name], 0) > 0:
                 said.append(f"unit {name} begins again with its first frame: neither its host nor a store has anything of it")
         if found.near is not None or newest is not None:
             # Whoever claimed the epoch owns what lies here, also if it never comes to its first frame.
             write_instance(folder, found.epoch)
+        self._memory.note_claim(name, found.epoch)
         self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
         return Begun(found.epoch, found.near is None, found.near is None and newest is None, tuple(said))
+
+    def _is_whole(self, unit: Unit, folder: Path) -> bool:
+        """After the machine went down: whether what the host has can be used. Of Spark's files nobody can tell."""
+        last = Journal(folder, "commits").last()
+        return last is None or (not any(folder.glob("spark/*/state")) and state_is_whole(folder, last))
 
     def _clear_frames(self, unit: Unit) -> None:
         for stream in unit.outputs:
             for _, _, path in list_frames(self._homes.stream(stream)):
                 path.unlink(missing_ok=True)
 
-    def go_on(self, name: str, begun: Begun, around: Neighbours, schemas: Mapping[str, Schema], boundary_us: int) -> Placed:
+    def go_on(
+        self, name: str, begun: Begun, around: Neighbours, schemas: Mapping[str, Schema], boundary_us: int,
+        tallies: Mapping[str, Tally],
+    ) -> Placed:  # fmt: skip
         """A unit that may lose was put back: find its place among its neighbours, and seal LOST what cannot be had."""
         unit, folder = self._units[name], self._homes.unit(name)
         last = Journal(folder, "commits").last()
@@ -135,25 +165,49 @@ class Recovery:
             folder, self._guards.wirings[name], restored, around,
             [(self._homes.stream(stream), stream, schemas[stream]) for stream in unit.outputs],
             staging=self._folder.staging_of(name), epoch=begun.epoch, boundary_us=boundary_us,
+            tallies=tallies,
         )  # fmt: skip
 
-    def _near(self, folder: Path, name: str, stores: Stores) -> NearCheckpoint | None:
+    def _compare(self, name: str, newest: Manifest | None, stores: Stores, said: list[str]) -> None:
+        """Whether the stores have a checkpoint as new as the newest that they were known to hold."""
+        key, frame = self._memory.stored(name)
+        if newest is None or frame <= self._begun(name) or newest.key >= key:
+            return
+        if self._seal.key is not None:
+            raise _older(name, newest, key, frame, stores)
+        said.append(
+            f"the stores of unit {name} hold checkpoint {newest.serial} of epoch {newest.epoch}, frame {newest.frame}, "
+            f"and were known to hold {key[1]} of epoch {key[0]}, frame {frame}: one of them was lost, or set back to an older copy"
+        )
+
+    def _near(self, folder: Path, name: str, stores: Stores, said: list[str]) -> NearCheckpoint | None:
         epoch, begun = instance_epoch(folder), self._begun(name)
-        last = Journal(folder, "commits").last()
+        try:
+            last = next(reversed(Journal(folder, "commits").tail(RECORDS_KEPT)), None)
+        except StateRefused as error:
+            if not stores.opened:
+                raise
+            said.append(f"what the host has of unit {name} is not used: {error.code} {error.what}")
+            return None
         if epoch is None and last is not None:  # it ran without a protection until now
             epoch = last["epoch"]
         if epoch is None:
+            return None
+        if epoch < (owner := self._memory.claimed(name)):
+            said.append(
+                f"what host {self._homes.host_of[name]} has of unit {name} is of epoch {epoch}, and epoch {owner} has run since: "
+                "it is not used"
+            )
             return None
         known = [0]
         for store in stores.opened:
             with contextlib.suppress(StoreAway):
                 known.append(store.trace(name).epoch)
-        # A unit lives on one host, so what lies here was left by its last instance. Stores that have
+        # No later instance is known, so what lies here was left by the last one. Stores that have
         # all lost their folders do not remember its epoch, and must not make it start from nothing.
         return NearCheckpoint(min(epoch, max(known)) if stores.opened else epoch, begun if last is None else max(last["n"], begun))
 
-    def _put_back(self, unit: Unit, folder: Path, manifest: Manifest, found: Activated) -> None:
-        checkpoint = unpack(manifest, found.contents)
+    def _put_back(self, unit: Unit, folder: Path, checkpoint: Container, manifest: Manifest, found: Activated) -> None:
         streams = {stream: self._homes.stream(stream) for stream in unit.outputs}
         put_back(folder, streams, checkpoint.head["record"], manifest.epoch, checkpoint.files)
         containers = folder / "containers"
@@ -168,6 +222,19 @@ def _noticed(store: OpenStore, unit: str) -> None:
         store.trace(unit)
     except StoreLost:
         store.reopen()
+
+
+def _older(unit: str, newest: Manifest, key: tuple[int, int], frame: int, stores: Stores) -> StateRefused:
+    return StateRefused(
+        "HF-R062",
+        "BackupOlder",
+        f"the stores of unit {unit!r} hold an older checkpoint than they were known to hold.",
+        where=", ".join(f"{store.name} at {store.url}" for store in stores.opened),
+        why=f"the newest is checkpoint {newest.serial} of epoch {newest.epoch}, frame {newest.frame}; checkpoint {key[1]} of "
+        f"epoch {key[0]}, frame {frame}, was stored: a store was lost, or somebody set it back",
+        effect="the unit was not started; what the stores hold is untouched",
+        do="bring back the folder of a store as it was last, and run again; or begin its state anew: --fresh OPERATOR",
+    )
 
 
 def _nowhere(unit: str, host: str) -> StateRefused:

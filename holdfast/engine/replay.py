@@ -178,7 +178,7 @@ def _retargeted(graph: Graph, into: str) -> tuple[tuple[Sink, ...], tuple[str, .
         table = f"{into}_{sink.name}" if several else into
         if is_folder:
             # From where the user stands, as for any other path on a command line.
-            made.append(replace(sink, writer=ParquetWriter(Path(into).absolute() / sink.name)))
+            made.append(replace(sink, writer=ParquetWriter(Path(into).absolute() / sink.name), on_error="fail"))
         elif _is_table(sink.writer):
             made.append(replace(sink, writer=replace(sink.writer, table=table)))
         else:
@@ -243,9 +243,13 @@ class KeptReader:
         return f"kept frames of {self._origin}"
 
     def take(self) -> None:
-        """Links to the files the frames lie in: the original may forget them meanwhile."""
+        """Links to the files of the log that frames lie in: the original may forget them meanwhile.
+
+        Files that grow are the user's: nobody forgets them, and each block has its digest.
+        """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in {each["path"] for frame in self._frames.values() for each in frame["references"]}:
+        logged = [each for frame in self._frames.values() for each in frame["references"] if not each.get("ino")]
+        for path in {each["path"] for each in logged}:
             ours = self._folder / Path(path).name
             if not ours.exists():
                 try:
@@ -273,11 +277,13 @@ class OpenKept:
                 return
             if n >= self._context.from_n:
                 seal = self._frames[n]
-                references = tuple(
-                    replace(Reference.from_json(each), path=str(self._folder / Path(each["path"]).name))
-                    for each in seal["references"]
-                )
+                references = tuple(self._ours(Reference.from_json(each)) for each in seal["references"])
                 yield SourceFrame(n, references, seal["rows"], seal["bytes"], seal["checksum"], seal["late"])
+
+    def _ours(self, reference: Reference) -> Reference:
+        if reference.ino:
+            return reference
+        return replace(reference, path=str(self._folder / Path(reference.path).name))
 
     def seen_until(self) -> int:
         return 0

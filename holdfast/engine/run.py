@@ -15,18 +15,20 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import deployment as deployed
 from holdfast.engine.alerts import Alerts
+from holdfast.engine.answering import answer
 from holdfast.engine.beside import Beside, BesideGuards
 from holdfast.engine.board import Board, Hold, UnitInputState, UnitState
 from holdfast.engine.config import Change, Config, now, user
-from holdfast.engine.control import ControlServer, not_begun
+from holdfast.engine.control import ControlServer
 from holdfast.engine.crew import Crew
+from holdfast.engine.disks import DiskWatch, full_while_running, is_full
+from holdfast.engine.durable import Durable
 from holdfast.engine.edges import EdgeStatus, consistency
 from holdfast.engine.failure import explain_start
 from holdfast.engine.folder import StateFolder, delete_frame, state_folder
@@ -34,17 +36,17 @@ from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
 from holdfast.engine.observing import Observers
-from holdfast.engine.outlet import Outlet
+from holdfast.engine.outlet import Outlet, rows_refused
 from holdfast.engine.profile import Profile
 from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.queues import restore_queues, stand_sinks, stood
+from holdfast.engine.queues import after_reboot, stand_sinks, stand_units
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.stages import closing_frames, late_stages
-from holdfast.engine.status import Status, snapshot, why_degraded, with_backups
+from holdfast.engine.status import Status, snapshot, why_degraded, with_backups, with_marks
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.types import infer, with_schemas
 from holdfast.engine.unit import UnitQuery
-from holdfast.engine.watch import DelayWatch, DiskWatch
+from holdfast.engine.watch import DelayWatch
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph
@@ -120,13 +122,13 @@ class Run:
         self.graph = graph
         self.folder = StateFolder(root.absolute())
         self.findings: list[Finding] = []
-        self.notes: list[str] = []
+        self.notes: list[str] = list(profile.notes)
         self.changes = deployed.Changes()
         self._rate, self._until = rate, until
         self._on_progress = on_progress
         self._state = "activating"
         self._started = time.monotonic()
-        self._running_since = 0.0
+        self._running_since = self._told = 0.0
         self._first_frame = 0
         self._intakes: list[Intake] = []
         self._outlets: list[Outlet] = []
@@ -141,8 +143,9 @@ class Run:
         self._alerts = Alerts(graph.on_degraded)
         self._supervisor = Supervisor(self._board, graph.supervision, now=time.monotonic, chance=random.random)
         self._units = Crew(graph, self.folder, self._board, self._supervisor)
-        self._disk = DiskWatch(self.folder.root)
+        self._disk = DiskWatch(self.folder.root, [Path(host.folder) for host in graph.homes if host.folder])
         self._guards: Guards | None = None
+        self._durable: Durable | None = None
         self._recovery: Recovery | None = None
 
     # ---- activation ----
@@ -174,6 +177,7 @@ class Run:
         new["schemas"] = {stream: schema.ddl for stream, schema in schemas.items()}
         homes = self._settle_homes(units, old or {})
         new["homes"] = homes.paths()
+        self.folder.cut_torn([unit.name for unit in units])
         self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=user(), at=now())
@@ -181,22 +185,19 @@ class Run:
         self._board.until = self._until
         self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
+        opened = {"board": self._board, "epoch": epoch, "spark": self._spark, "owner": self.folder.owner(), "folder": self.folder.root}
+        self._outlets = [Outlet(sink, self.graph, schemas[sink.stream], **opened) for sink in self.graph.sinks]
+        known = (old or {}).get("sinks", {})
+        self.notes += after_reboot(self.folder, self.graph, units, self._begin, self._outlets, known, self.changes.names)
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
-        self._outlets = [
-            Outlet(sink, self.graph, schemas[sink.stream], board=self._board, epoch=epoch, spark=self._spark)
-            for sink in self.graph.sinks
-        ]
-        restore = partial(restore_queues, self._board, self.graph, self.folder, units, self._units, self._guards)
-        restore()
-        if told := self._units.make_missing_again(stood(self._outlets, (old or {}).get("sinks", {}))):
-            self.notes += told
-            restore()
-        if self._units.place_lossy({outlet.sink.name: outlet.last for outlet in self._outlets}):
-            restore()
+        self.notes += stand_units(self._board, self.graph, self.folder, units, self._units, self._guards, self._outlets, known)
+        if self._durable is not None:
+            self._durable.begin()
+        self.folder.mark_booted()
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
-        new["sinks"] = stand_sinks(self._board, self._outlets, (old or {}).get("sinks", {}), self.folder)
+        new["sinks"] = stand_sinks(self._board, self._outlets, known, self.folder, self.notes.append)
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
         new["start"] = {query.unit.name: query.begun for query in self._units}
         new["settled"] = {query.unit.name: query.settled for query in self._units}
@@ -205,7 +206,7 @@ class Run:
         self._first_frame = min((u.processed for u in self._board.units.values()), default=0)
         self._listen()
         self._board.held_for_space = self._disk.held()
-        for thread in (*self._intakes, *self._outlets):
+        for thread in (*self._intakes, *self._outlets, *([self._durable] if self._durable is not None else [])):
             thread.start()
         self._state, self._running_since = "running", time.monotonic()
         self._keeper = threading.Thread(target=self._keep, name="permits", daemon=True)
@@ -238,6 +239,10 @@ class Run:
             self._recovery = Recovery(self.folder, homes, units, self._guards, lambda unit: self._begin[unit])
             self._units.protect(homes, self._guards, self._recovery)
             self.notes += [f"host {host} had lost its folder: its units come back from their backups" for host in lost]
+        elif self.graph.durability == "fast":
+            self.notes.append("durability fast: what was not yet on disk is lost with the power")
+        else:
+            self._durable = Durable(self._board, self._units, self._board.fail, self.graph)
         return homes
 
     def _begin_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
@@ -265,6 +270,7 @@ class Run:
             stream_folders={stream: self.folder.stream(stream) for stream in unit.outputs},
             staging=self.folder.staging_of(unit.name),
             guards=self._guards,
+            durable=self._durable,
             board=self._board,
             config=self._config,
             may_be_wide=not (set(unit.operators) & sensitive) and self.graph.chunks != 1,
@@ -323,25 +329,17 @@ class Run:
 
     def _keep(self) -> None:
         """Give permits as soon as they can be given; watch queries, disk and delays."""
-        told = 0.0
         try:
             while not self._done.is_set():
-                with self._board.changed:
-                    moved = self._give_permits()
-                    finished = self._finished()
-                    if not moved and not finished:
-                        self._board.changed.wait(timeout=0.2)
-                self._units.look()
-                if time.monotonic() - told > _PROGRESS_S:
-                    told = time.monotonic()
+                try:
+                    if self._step():
+                        break
+                except OSError as error:
+                    if not is_full(error):
+                        raise
+                    self._disk.met(error)  # what it was about to write is written when there is room
                     self._board.held_for_space = self._disk.held()
-                    with self._board.changed:
-                        written = {sink: n for sink, (_, n) in self._board.sinks.items()}
-                        self._promises.look(written, time.monotonic())
-                    self._alert()
-                    self._tell()
-                if finished:
-                    break
+                    self._done.wait(0.2)
             if self._board.failed_source is not None:
                 raise self._board.failed_source
             if (given_up := self._supervisor.given_up_error()) is not None:
@@ -352,11 +350,31 @@ class Run:
             try:
                 self._shut_down()
             except BaseException as error:
+                if is_full(error) and not isinstance(error, HoldfastError):
+                    error = full_while_running("the end of the run", error, "what is sealed stays sealed; the next run goes on")
                 self._board.fail(error)
                 self._state = "failed"
                 self.release()
             finally:
                 self._done.set()
+
+    def _step(self) -> bool:
+        """Whether the run is over."""
+        with self._board.changed:
+            moved = self._give_permits()
+            finished = self._finished()
+            if not moved and not finished:
+                self._board.changed.wait(timeout=0.2)
+        self._units.look()
+        if time.monotonic() - self._told > _PROGRESS_S:
+            self._told = time.monotonic()
+            self._board.held_for_space = self._disk.held()
+            with self._board.changed:
+                written = {sink: n for sink, (_, n) in self._board.sinks.items()}
+                self._promises.look(written, time.monotonic())
+            self._alert()
+            self._tell()
+        return finished
 
     def _give_permits(self) -> bool:
         moved = False
@@ -394,8 +412,9 @@ class Run:
         for intake in self._intakes:
             intake.halt()
         self._units.stop()
-        if self._guards is not None:
-            self._guards.close()
+        for kept in (self._guards, self._durable):
+            if kept is not None:
+                kept.close()
         for outlet in self._outlets:
             outlet.halt()
         for thread in (*self._intakes, *self._outlets):
@@ -459,7 +478,7 @@ class Run:
 
     def wait(self, frame: int | None = None) -> None:
         """Until the run ends, or until every sink (every unit, where there is none) has the frame."""
-        with interruptible(self._ask_to_stop):
+        with interruptible(self.ask_to_stop):
             if frame is None:
                 while not self._done.wait(timeout=0.2):
                     pass
@@ -487,7 +506,8 @@ class Run:
         if self._done.is_set() and self._board.error is not None:
             raise self._board.error
 
-    def _ask_to_stop(self) -> None:
+    def ask_to_stop(self) -> None:
+        """Stop after the frame in work; returns at once."""
         with self._board.changed:
             self._board.stopping = True
             self._state = "stopping"
@@ -516,8 +536,9 @@ class Run:
             if self._guards is not None:
                 parts["units"] = with_backups(parts["units"], self._units.host_of, ages)
             now = time.monotonic()
-            dropped, apart = self._units.rows_left_out("drop"), self._units.rows_left_out("quarantine")
-            promises = self._promises.statuses(dropped, apart, now)
+            dropped, apart = (self._units.rows_left_out(what) | rows_refused(self._outlets, what) for what in ("drop", "quarantine"))
+            with_marks(parts, markers := self._units.markers())
+            promises = self._promises.statuses(dropped, apart, now, markers)
             degraded = why_degraded(self._board, parts["sinks"], promises)
             since = self._supervisor.degraded_since_s
             met = self._supervisor.last_met
@@ -555,7 +576,7 @@ class Run:
 
     def _listen(self) -> None:
         if self._control is None:
-            self._control = ControlServer(self.folder.socket_note, self._answer)
+            self._control = ControlServer(self.folder.socket_note, partial(answer, self))
             self._control.start()
 
     def _note(self, sentence: str) -> None:
@@ -568,25 +589,3 @@ class Run:
         self._observers.saw(status)
         if self._on_progress is not None:
             self._on_progress(status)
-
-    def _answer(self, request: dict) -> dict:
-        match request["do"]:
-            case "status":
-                return self.status().to_json()
-            case "edges":
-                return {"edges": [asdict(edge) for edge in self.consistency()]}
-            case "set":
-                change = self.set(
-                    note=request.get("note", ""),
-                    key=request.get("key"),
-                    who=request.get("who"),
-                    **request["values"],
-                )
-                return {"frame": change.frame, "n": change.n}
-            case "stop" if self._state == "activating":
-                raise not_begun("; ".join(self.notes[-1:]))
-            case "stop":
-                self._ask_to_stop()
-                return {"stopping": True}
-            case other:
-                return {"error": f"no such request: {other!r}", "code": "", "exit": 2}

@@ -35,6 +35,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from holdfast.engine import settings
+from holdfast.engine.callbacks import asks_for_a_token, guard_callbacks
 from holdfast.engine.classes import classes_options, spark_jars
 from holdfast.engine.java import Java, cache_dir, find_java
 from holdfast.engine.logs import cut_log
@@ -138,6 +139,8 @@ def adopt_session(spark: SparkSession) -> list[str]:
         spark.sparkContext.master,
         spark.conf.isModifiable,
     )
+    if not asks_for_a_token(spark.sparkContext._gateway):
+        said.append("unsafe: any user of this machine can end units: PySpark's callback port asks for no token")
     python = shutil.which(spark.sparkContext.pythonExec) or spark.sparkContext.pythonExec
     if not _same_environment(python):
         said.append(
@@ -194,15 +197,16 @@ def _refuse_if_open() -> None:
             effect="nothing was started; the open session is untouched",
             do="hand it in: run(spark=spark), or stop it first: spark.stop()",
         )
-    if "SPARK_CONNECT_MODE_ENABLED" in os.environ or "SPARK_REMOTE" in os.environ:
+    remote = [name for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED") if name in os.environ]
+    if remote:
         raise UsageError(
             "HF-E004",
             "SessionIsRemote",
             "this Python process is set to Spark Connect.",
-            where="SPARK_REMOTE or SPARK_CONNECT_MODE_ENABLED in the environment",
+            where=f"{' and '.join(remote)} in the environment",
             why="frames are driven from this process; Connect runs foreachBatch in another one",
             effect="nothing was started",
-            do="unset SPARK_REMOTE",
+            do=f"unset {' '.join(remote)}",
         )
     # A JVM without a context is left over from a session the program stopped. It
     # lacks our class path and options, so a new one is needed.
@@ -221,6 +225,7 @@ def _start(wanted: Mapping[str, str], places: settings.Places) -> SparkSession:
         with _jvm_remembered():
             gateway = launch_gateway(conf, {"stdout": output, "stderr": output, "start_new_session": True})
     _Ours.proc = gateway.proc
+    guard_callbacks(gateway)
     return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 

@@ -109,6 +109,13 @@ SETTINGS: tuple[Setting, ...] = (
         "pins its own number where it needs more.",
         "each shuffle makes that many tasks",
     ),
+    _safe(
+        "spark.authenticate",
+        "true",
+        "Spark's RPC and block manager listen on loopback and take Java objects from whoever connects. In local mode Spark draws "
+        "the secret itself and keeps it in the JVM; driver and executor are one, so nothing is asked of a frame.",
+        "any user of this machine can speak to Spark's own ports",
+    ),
     # What makes a frame quick.
     _fast(
         f"{_STREAMING}.checkpointFileManagerClass",
@@ -172,10 +179,10 @@ SETTINGS: tuple[Setting, ...] = (
         "Broadcasts are released by a collection; 30 minutes are 36,000 small frames.",
     ),
     _flat("spark.ui.enabled", "false", "No server, no thread pool, no port; `holdfast status` is the view."),
-    _flat("spark.ui.retainedJobs", "20", "The status store is kept even without a UI.", "Spark keeps a thousand old jobs on its heap"),
+    _flat("spark.ui.retainedJobs", "100", "Kept even without a UI. `building` asks which jobs were run while a frame was planned.", "Spark keeps a thousand old jobs on its heap"),
     _flat("spark.ui.retainedStages", "20", "As above."),
     _flat("spark.ui.retainedTasks", "200", "As above; the default is 100,000."),
-    _flat("spark.ui.liveUpdate.period", "-1", "Nobody looks at live entities."),
+    _flat("spark.ui.liveUpdate.period", "100ms", "A job is in the status store from its start; nobody looks at the rest."),
     _flat("spark.sql.ui.retainedExecutions", "10", "Each keeps its plan as text; the default is 1,000."),
     _flat(f"{_STREAMING}.ui.enabled", "false", "As above."),
     _flat("spark.driver.memory", "2g", "Enough for a million rows a frame; half of a small machine."),
@@ -248,6 +255,8 @@ def session_conf(
             settings[key] += f":{value}"
         else:
             settings[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    if not settings["spark.master"].startswith("local") and "spark.authenticate" not in (conf or {}):
+        del settings["spark.authenticate"]  # a cluster has a secret of its own, or none: not ours to say
     return settings
 
 

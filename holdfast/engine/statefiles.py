@@ -6,19 +6,23 @@ redone; so do those of a pinned frame, until it is unpinned. All others go.
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import invariant
 from holdfast.hosts.near import Pin, pin_runs, pin_spark
 
-__all__ = ["FRAMES_BACK", "RECORDS_KEPT", "StateFiles"]
+__all__ = ["FRAMES_BACK", "RECORDS_KEPT", "RECORDS_UNWRITTEN", "StateFiles"]
 
 # State runs referenced by the newest commit records stay, so that a lost last entry can be redone.
 RECORDS_KEPT = 3
+# So many more stay while a sink below has not written their frames: such a frame can be made again (`holdfast remake`).
+RECORDS_UNWRITTEN = 64
 # A backup in two phases is of the frame asked for: so far may that lie behind the last one.
 FRAMES_BACK = 8
 
@@ -31,17 +35,50 @@ class StateFiles:
         self._folder, self._operators, self._spark_epoch = folder, operators, spark_epoch
         self._recent: deque[tuple[int, frozenset[str], dict[str, Any]]] = deque()
         self._pins: dict[int | str, Pin] = {}
+        self._held_from: int | None = None  # records from here on stay, however many
         self._lock = threading.Lock()  # a pin is set by whoever hears of a request
+        self.unwritten_after: Callable[[], float] = lambda: math.inf  # the last frame that every sink below has
 
     def remember(self, record: dict[str, Any]) -> None:
         """Keep the runs of the newest records; remove files no kept record names."""
         with self._lock:
             self._recent.append((record["n"], _files(record["state"]), record))
-            while len(self._recent) > self._kept:
-                _, old, _ = self._recent.popleft()
-                for file in old - self._named():
-                    for name in self._operators:
-                        (self.runs(name) / file).unlink(missing_ok=True)
+            self._forget()
+
+    def hold_from(self, frame: int) -> None:
+        """Nothing older is needed after a loss of power; this and all after it are."""
+        with self._lock:
+            self._held_from = frame
+            self._forget()
+
+    def _forget(self) -> None:
+        while (
+            len(self._recent) > self._kept
+            and (self._held_from is None or self._recent[0][0] < self._held_from)
+            and (len(self._recent) > self._kept + RECORDS_UNWRITTEN or self._recent[0][0] < self.unwritten_after())
+        ):
+            _, old, _ = self._recent.popleft()
+            for file in old - self._named():
+                for name in self._operators:
+                    (self.runs(name) / file).unlink(missing_ok=True)
+
+    def named_by(self, n: int) -> set[Path] | None:
+        """The files of the record of frame n; None if that is not among the newest."""
+        with self._lock:
+            record = next((record for at, _, record in self._recent if at == n), None)
+        if record is None:
+            return set() if not self._recent or n < self._recent[0][0] else None
+        return {self.runs(name) / run[0] for name, shards in record["state"].items() for runs in shards.values() for run in runs}
+
+    def named(self) -> set[Path]:
+        """The files of all records that are kept."""
+        with self._lock:
+            return {self.runs(name) / file for name in self._operators for file in self._named()}
+
+    @property
+    def inputs(self) -> dict[int, list]:
+        """What the newest frames were made of."""
+        return {n: record["inputs"] for n, _, record in self._recent if "inputs" in record}
 
     def _named(self) -> frozenset[str]:
         return frozenset().union(*(files for _, files, _ in self._recent))

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.engine.board import Board
+from holdfast.engine.marking import Marker, Tally
 from holdfast.engine.promises import PromiseStatus
 
-__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot", "why_degraded", "with_backups"]
+__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot", "why_degraded", "with_backups", "with_marks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class UnitStatus:
     host: str = ""
     stored: int | None = None  # frame of its newest checkpoint elsewhere; None: it has no backup
     stored_s: float = 0.0  # how long ago that was stored
+    lost: int = 0  # frames it sealed LOST
+    tainted: int = 0  # frames it marked: made from something that is missing
+    marked: str = ""  # the same in words, since when and why
+    too_late: int = 0  # rows that came too late for the windows of its operators, and were dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,9 @@ class SinkStatus:
     rows: int
     state: str = "OK"  # | AWAY: its target does not answer
     why: str = ""
+    lost: int = 0  # frames of its stream that are LOST
+    tainted: int = 0  # frames of its stream that are marked
+    marked: str = ""  # the same in words, since when and why
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
                 queue.bytes_bound,
                 queue.ended is not None,
                 bad=0 if queue.live is None else queue.live.bad,
-                why="" if queue.live is None else queue.live.remark(),
+                why="" if queue.live is None else queue.live.remark() or getattr(queue.live, "progress", str)(),
             )
         )
     last = board.last_frame
@@ -152,3 +160,19 @@ def with_backups(
         _, stored, seconds = ages.get(unit.name, (0, None, 0.0))
         shown.append(replace(unit, host=host_of[unit.name], stored=stored, stored_s=round(seconds, 1)))
     return tuple(shown)
+
+
+def with_marks(parts: dict[str, Any], of_unit: Mapping[str, Marker]) -> None:
+    """Units and sinks with what was LOST, what is marked and what came too late."""
+    tallies = {stream: tally for marker in of_unit.values() for stream, tally in marker.tallies.items()}
+    units = []
+    for unit in parts["units"]:
+        marker = of_unit[unit.name]
+        most = max(marker.tallies.values(), key=lambda tally: (tally.tainted, tally.lost), default=Tally())
+        late = sum(marker.too_late.values())
+        units.append(replace(unit, lost=most.lost, tainted=most.tainted, marked=most.words(), too_late=late))
+    sinks = []
+    for sink in parts["sinks"]:
+        tally = tallies.get(sink.stream, Tally())
+        sinks.append(replace(sink, lost=tally.lost, tainted=tally.tainted, marked=tally.words()))
+    parts["units"], parts["sinks"] = tuple(units), tuple(sinks)

@@ -15,14 +15,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import assert_never
 
 from holdfast.engine.board import Board
+from holdfast.engine.disks import FULL
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.durations import show_ms
 from holdfast.graph.restarting import Supervision
 from holdfast.protocols.restarts import Blame, Cured, Died, GiveUp, Restart, Restarts
 
 __all__ = ["Care", "Met", "Supervisor"]
+
+# Between two looks whether a disk that was full has room again.
+_ROOM_S = 1.0
 
 
 @dataclass
@@ -72,6 +77,10 @@ class Supervisor:
             self._last_met = Met(unit, frame, error)
             if care.condition == "RUNNING":
                 care.since_s = now
+            if error.code == FULL:  # nothing is wrong with it: it goes on when there is room, however long that takes
+                care.condition, care.due_s = "RESTARTING", now + _ROOM_S
+                self._tell(unit)
+                return
             # Below one that was given up there is nothing to be gained, and what it would need may be gone.
             if not _may_pass(error) or unit in self._board.left_out:
                 self._give_up(unit)
@@ -86,6 +95,8 @@ class Supervisor:
                     self._to_probe.append((unit, blamed))
                 case GiveUp():
                     self._give_up(unit)
+                case _:
+                    assert_never(answer)
             self._tell(unit)
 
     def restarted(self, unit: str) -> None:
@@ -122,6 +133,8 @@ class Supervisor:
         with self._board.changed:
             now = self._now()
             found = [name for name, care in self._cares.items() if care.due_s is not None and care.due_s <= now]
+            if self._board.held_for_space:
+                found = [name for name in found if (error := self._cares[name].error) is None or error.code != FULL]
             for name in found:
                 self._cares[name].due_s = None
             for name in self._cares:
@@ -184,6 +197,8 @@ class Supervisor:
         if care.condition == "RUNNING" or care.error is None:
             return ""
         what = care.error.what.rstrip(".")
+        if care.error.code == FULL and care.condition == "RESTARTING":
+            return f"{what}; goes on when there is room"
         match care.condition:
             case "RESTARTING":
                 wait_s = 0.0 if care.due_s is None else max(0.0, care.due_s - self._now())
@@ -197,4 +212,4 @@ class Supervisor:
 
 def _may_pass(error: HoldfastError) -> bool:
     """Whether the next try may fare better; what we found wrong ourselves comes out the same."""
-    return error.code in ("HF-O001", "HF-U031", "HF-U032", "HF-U033", "HF-U034", "HF-U035", "HF-U036")
+    return error.code in ("HF-O001", "HF-U090", "HF-U031", "HF-U032", "HF-U033", "HF-U034", "HF-U035", "HF-U036")

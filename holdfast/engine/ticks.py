@@ -22,6 +22,8 @@ from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
+from holdfast.atomic import write_whole
+
 __all__ = ["FrameTicks", "publish_permits", "ticks"]
 
 # Spark asks again after every empty answer; 50 ms keeps that to twenty calls a second.
@@ -32,9 +34,7 @@ _POLL_S = 0.001
 
 def publish_permits(path: Path, permits: list[dict]) -> None:
     """Make these frames available to the unit's query: [{"n": 12, "inputs": [[stream, n, kind, epoch, checksum]]}]."""
-    whole = path.with_suffix(".tmp")
-    whole.write_text(json.dumps(permits, separators=(",", ":")))
-    os.replace(whole, path)
+    write_whole(path, json.dumps(permits, separators=(",", ":")))
 
 
 def ticks(spark: SparkSession, permits: Path, after: int) -> DataFrame:

@@ -16,13 +16,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from holdfast.engine.building import active, own_session
 from holdfast.engine.determinism import look
 from holdfast.engine.failure import user_lines
 from holdfast.engine.ingest_query import stream_of
+from holdfast.engine.manners import alone, settings_of
 from holdfast.engine.plan import call_operator, param_columns
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
 from holdfast.graph.fitting import source_times
 from holdfast.graph.model import Graph, Operator, Source
+from holdfast.graph.reserved import reserved_in
 from holdfast.graph.schemas import Schema
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.library import keyed_function
@@ -60,15 +63,20 @@ def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Fi
     """Schema of every stream; what is wrong; operators that need one chunk and one partition."""
     schemas, findings = _source_schemas(graph, spark)
     pinned: set[str] = set()
-    with _quiet():
+    spark = own_session(spark)  # what the functions leave there, views first of all, is not seen by the run
+    with _quiet(), active(spark):
         for operator in graph.order:
             if any(not edge.is_feedback and edge.stream not in schemas for edge in operator.inputs):
                 continue  # its producer could not be typed; that is reported there
             inputs = [edge.schema if edge.is_feedback else schemas[edge.stream] for edge in operator.inputs]
             if any(schema is None for schema in inputs):
                 continue  # feedback without a schema: a rule of structure
+            findings += settings_of(operator, spark)
             typing = _Typing(graph, operator, inputs, spark)
             schemas.update(typing.schemas)
+            if operator.kind != "keyed":  # of a keyed one they are declared, and were seen before
+                for schema in typing.schemas.values():
+                    findings += reserved_in(schema.names, f"operator {operator.name!r}", operator.line)
             findings += typing.findings
             if typing.pinned:
                 pinned.add(operator.name)
@@ -151,13 +159,18 @@ class _Typing:
             return
         if operator.kind in ("frame", "stream"):
             values = {param.name: {"value": param.default, "per": {"": param.default}} for param in graph.params}
-            made = call_operator(operator, ports, param_columns(graph, operator, values))
+            with alone(operator, spark, dfs) as found:
+                made = call_operator(operator, ports, param_columns(graph, operator, values))
+            self.findings += found
         else:
             made = apply_rowwise(operator.kind, operator.options, dfs, operator.outputs)
         self._look(list(made.values()), False)
+        if operator.kind == "stream" and any(graph.time in schema for schema in self._inputs if isinstance(graph.time, str)):
+            self.findings += _watermarks(operator, graph.time, list(made.values()))
         found = {stream: Schema.of(df.schema) for stream, df in made.items()}
         for stream, wanted in (operator.options.get("emits") or {}).items():
-            if stream in found and wanted != found[stream]:
+            # Of outputs=["lo", "hi"] only the names are declared.
+            if wanted is not None and stream in found and wanted != found[stream]:
                 self.findings.append(
                     _differs(operator.line, stream, f"operator {operator.name!r}", wanted, found[stream])
                 )
@@ -183,6 +196,21 @@ class _Typing:
             self.pinned = True
             if (graph.chunks or 1) > 1 and not operator.approximate:
                 self.findings.append(_unpinned(graph, operator))
+
+
+def _watermarks(operator: Operator, time: str, dfs: list[DataFrame]) -> list[Finding]:
+    """The frame's boundary is the watermark of every port that has the time column; Spark allows no second one."""
+    if not any("EventTimeWatermark" in df._jdf.queryExecution().analyzed().treeString() for df in dfs):
+        return []
+    return [
+        Finding(
+            "HF-G043", "WatermarkTwice", f"operator {operator.name!r} sets a watermark, and its input has one.",
+            where=_where(operator),
+            why=f"frames carry the watermark of {time!r}, the process's time: it is the boundary of the frame",
+            effect=_NOTHING,
+            do="leave withWatermark out; to wait for rows that come late declare it: lateness='10 seconds'",
+        )
+    ]  # fmt: skip
 
 
 def _batch(spark: SparkSession, schema: Schema) -> DataFrame:
@@ -232,7 +260,7 @@ def _order(operator: Operator, what: str) -> Finding:
         where=_where(operator),
         why="rows of a frame come to Spark in no promised order",
         effect=_NOTHING,
-        do="say which: F.min_by(x, ts) or F.max_by(x, ts) for one value, "
+        do="say which: F.max_by('x', F.struct('ts', 'id')) for one value, by columns in which no two rows are equal; "
         "F.sort_array(F.collect_list(x)) for all",
     )  # fmt: skip
 

@@ -20,23 +20,26 @@ import shutil
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from holdfast.engine.board import Board, Permit, Sealed
-from holdfast.engine.checkpoint import FRAMES_BEHIND_MAX, drop_older, fork_checkpoint
+from holdfast.engine.building import Plans, new_plan, own_session
+from holdfast.engine.callbacks import Callback
+from holdfast.engine.checkpoint import drop_older, fork_checkpoint, frame_in
 from holdfast.engine.config import Config
 from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.failure import explain
 from holdfast.engine.guards import Done, Guards, damaged_state
 from holdfast.engine.keyed import NotesFolder, notes_dir
+from holdfast.engine.marking import Marker
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
-from holdfast.engine.poison import Ports, alike, guilty, rows_at, search
+from holdfast.engine.poison import Ports, alike, guilty, rows_at, search, too_late
 from holdfast.engine.sealing import Sealer
-from holdfast.engine.statefiles import RECORDS_KEPT, StateFiles
+from holdfast.engine.sparkfiles import SparkFiles
+from holdfast.engine.statefiles import RECORDS_KEPT, RECORDS_UNWRITTEN, StateFiles
 from holdfast.engine.ticks import publish_permits, ticks
 from holdfast.engine.watch import DelayWatch
 from holdfast.engine.worker import FRAME_PROPERTY, Load
@@ -52,6 +55,7 @@ from holdfast.records.journal import Journal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from holdfast.engine.durable import Durable
 
 __all__ = ["UnitQuery"]
 
@@ -61,13 +65,6 @@ _WIDE_ROWS = 50_000
 _COMMIT_WAIT_S = 10.0
 # A query that hangs in the user's code may not stop at all; it is abandoned then and can do no harm.
 _STOP_WAIT_S = 20.0
-
-
-@dataclass
-class _Built:
-    values: dict[str, Any]
-    df: DataFrame
-    eager: bool  # the user's function ran a job while it was planned: its plan holds data of one frame
 
 
 class UnitQuery:
@@ -91,21 +88,21 @@ class UnitQuery:
         settled: int,
         is_changed: bool,
         guards: Guards | None = None,
+        durable: Durable | None = None,
     ) -> None:
         self.unit, self._graph, self.schemas = unit, graph, schemas
         self.folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
         self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
-        self.is_changed, self.settled, self._guards = is_changed, settled, guards
+        self.is_changed, self.settled, self._guards, self._durable = is_changed, settled, guards, durable
+        self.spark_files = SparkFiles(folder / "spark" / str(epoch), lambda: (self._batch, self._at))
         self.error: BaseException | None = None
         self._has_given_in = False
         self.frames_wanted, self.frames_at_once = frames_at_once, 1
-        self.late_rows = 0
         self._permit_file = folder / "permit.json"
         self._permit_journal = Journal(folder, "permits", keep=512)
         self._commits = Journal(folder, "commits", keep=512)
         self._permits: dict[int, Permit] = {}
-        self._built: dict[tuple[bool, bool], _Built] = {}  # by (wide, many frames)
         self._stateful = [
             name for name in unit.operators if graph.operator(name).kind in ("keyed", "aggregate", "join")
         ]
@@ -116,6 +113,7 @@ class UnitQuery:
         self._state: dict[str, dict] = {name: {} for name in self._stateful}
         spark_epoch = epoch if self.uses_spark_state else None
         self.files = StateFiles(folder, self._stateful, spark_epoch=spark_epoch, two_phase=unit.protect.two_phase)
+        self.files.unwritten_after = lambda: self._board.unwritten_after(unit.name)
         self._unreported: deque[Done] = deque()
         self._reporting = threading.Lock()
         self.query: StreamingQuery | None = None
@@ -131,19 +129,23 @@ class UnitQuery:
         self._is_abandoned = False
         self._exclusions = Exclusions(decisions)
         self._sealer = Sealer(unit.outputs, stream_folders, schemas, staging, epoch)
+        self.marker = Marker(graph, unit)
 
     # ---- activation ----
 
     def recover(self) -> int:
         """Read the journal: the last frame that is wholly done."""
-        # Records up to where it begins tell of state that is no longer its own.
-        tail = [record for record in self._commits.tail(RECORDS_KEPT) if record["n"] > self.begun]
+        # Records up to where it begins tell of state that is no longer its own; one without state may be pinned.
+        count = 0 if self._durable is None else self._durable.taken_over(self.unit.name, self.files)
+        kept = self._commits.tail(max(RECORDS_KEPT + RECORDS_UNWRITTEN, count))
+        tail = [each for each in kept if each["n"] > self.begun or (each["n"] == self.begun and not each["state"])]
         for record in tail:
             self.files.remember(record)
         if tail:
             self.committed = tail[-1]["n"]
             self._state = {name: tail[-1]["state"].get(name, {}) for name in self._stateful}
         self.committed = max(self.committed, self.begun)
+        self.marker.recover(self._commits.last(), begun=self.begun)
         self._at = self.committed
         sealed = [n for folder in self._streams.values() for n, _, _ in list_frames(folder)]
         self.decided = max([self.committed, *sealed])
@@ -163,54 +165,53 @@ class UnitQuery:
 
     @staticmethod
     def last_commit(folder: Path) -> int | None:
-        record = Journal(folder, "commits").last()
+        record = Journal(folder, "commits", vital=False).last()  # damage is met when the unit recovers, and told
         return None if record is None else record["n"]
 
     @property
     def resume_at(self) -> int:
         """The first frame this unit may have to take again after a restart."""
         if self._guards is not None:
-            behind = FRAMES_BEHIND_MAX if self.uses_spark_state else 0
+            behind = self.spark_files.behind_max(self.committed) if self.uses_spark_state else 0
             return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.committed - behind)) + 1
         if not self.uses_spark_state:
             return self.committed + 1
-        return max(self.begun, self.committed - FRAMES_BEHIND_MAX) + 1
+        return max(self.begun, self.committed - self.spark_files.behind_max(self.committed)) + 1
 
     def start(self, spark: SparkSession) -> None:
-        self._spark = spark
+        # One unit's operators have one set of Spark settings: others cut it.
+        self._spark = spark = own_session(spark, self._graph.operator(self.unit.operators[0]).spark_conf)
         self._clear_strays()
         checkpoint_root = self.folder / "spark"
-        spark_checkpoint_dir = checkpoint_root / str(self._epoch)
+        self._spark_checkpoint_dir = checkpoint_root / str(self._epoch)
         if self.uses_spark_state:
-            self._at = max(self.begun, fork_checkpoint(checkpoint_root, self._epoch, self.committed, self.begun))
+            forked = self.spark_files.make_durable if self._durable is not None else None
+            where = (checkpoint_root, self._epoch, self.committed, self.begun, self.files.inputs)
+            self._at = max(self.begun, fork_checkpoint(*where, self.spark_files.behind_max(self.committed), forked))
         else:
             drop_older(checkpoint_root, self._epoch)
         publish_permits(self._permit_file, [])
         permitted = ticks(spark, self._permit_file, self._at)
-        self._spark_checkpoint_dir = spark_checkpoint_dir
         if self.uses_spark_state:
             self._stream_plan = StreamPlan(spark, self._graph, self.unit, self.schemas)
             self._values = self._values_at(self._at + 1)
-            df = self._stream_plan.build(permitted, self._config.at(self._at + 1))
+            df = self._stream_plan.build(permitted, self._config.at(self._at + 1), new_plan())
             writer = df.writeStream.outputMode(self._stream_plan.mode)
         else:
             writer = permitted.writeStream
-            self._frame_plan = FramePlan(
-                spark,
-                self._graph,
-                self.unit,
-                self.schemas,
-                str(self.folder),
-                wide_chunks=self._graph.chunks or 2,
+            plan = FramePlan(
+                spark, self._graph, self.unit, self.schemas, str(self.folder), wide_chunks=self._graph.chunks or 2
             )
-            self.frames_at_once = self.frames_wanted if self._frame_plan.many else 1
+            self._plans = Plans(plan)
+            self.frames_at_once = self.frames_wanted if plan.many else 1
         if self._guards is not None:
             write_instance(self.folder, self._epoch)
             self._guards.join(self, self._at, self._epoch)
+        self._callback = Callback(spark, self._on_batch)
         self.query = (
             writer.queryName(f"{self._graph.name}.{self.unit.name}")
-            .option("checkpointLocation", str(spark_checkpoint_dir))
-            .foreachBatch(self._on_batch)
+            .option("checkpointLocation", str(self._spark_checkpoint_dir))
+            .foreachBatch(self._callback)
             .start()
         )
         with self._board.changed:
@@ -278,8 +279,7 @@ class UnitQuery:
             self.report()
             with contextlib.suppress(UnitKilled):  # of a query that ends here anyway
                 self._reach_committed()
-            with contextlib.suppress(Exception):
-                self.query.stop()
+            self._stop_quietly()
         self._permit_journal.close()
         self._commits.close()
 
@@ -311,6 +311,7 @@ class UnitQuery:
     def _stop_quietly(self) -> None:
         with contextlib.suppress(Exception):
             self.query.stop()
+            self._callback.take_back()
 
     # ---- poison ----
 
@@ -342,7 +343,8 @@ class UnitQuery:
                 port["without"] = without.get(key, []) + before.get(key, [])
             self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(described))
             try:
-                self._plan(n, wide=False, many=False).collect()
+                with self._plans.of(self._config.at(n), wide=False, many=False) as df:
+                    df.collect()
             except Exception as raised:
                 found = explain(self._graph, self.unit.name, None, raised, n - 1)
                 if isinstance(found, OperatorError):
@@ -355,7 +357,8 @@ class UnitQuery:
             by = raised_by[left_out]
             culprits_of.setdefault(by.name if by is not None else "", set()).update(convicted)
 
-        if not search(items.count, raises, alike(tables, operator), blame):
+        guess = too_late(tables, operator, permit.since_us)
+        if not search(items.count, raises, alike(tables, operator), blame, guess):
             return False
         if any(not name or self._graph.operator(name).on_error == "stop" for name in culprits_of):
             return False
@@ -415,6 +418,9 @@ class UnitQuery:
             permits = [self._permits[each] for each in range(self._at + 1, n + 1)]
         for permit in permits:
             self._delays.began(self.unit, permit.n, started)
+        self.marker.look(permits)
+        if self._durable is not None:
+            self._durable.wait_for_room(self.unit.name, n)
         results = self._execute(batch, permits)
         found = {(row["n"], row["out"]): row for row in results}
         for permit in permits:
@@ -422,7 +428,7 @@ class UnitQuery:
             with self._gate:
                 if self._is_abandoned:
                     return
-                sealed = self._sealer.seal(permit, found, self.settled)
+                sealed = self._sealer.seal(permit, found, self.settled, self.marker.at(permit.n))
                 reach("renamed", permit.n, self.unit.name)
                 self._commit(permit, sealed)
                 reach("state committed", permit.n, self.unit.name)
@@ -436,12 +442,12 @@ class UnitQuery:
         with self._board.changed:
             self._board.process(self.unit.name, n, (time.monotonic() - started) * 1000 / len(permits))
             self._show_permits()
-        if self._guards is None:
-            self._acknowledge(n)
+        if self._guards is None and self._durable is None:
+            self.acknowledge(n)
         self._just_done = [permit.n for permit in permits]
         for permit in permits:
             if armed("sink written, not committed", permit.n, self.unit.name):
-                self._await_sinks(permit.n)
+                self._board.await_written(self.unit.outputs, permit.n)
                 reach("sink written, not committed", permit.n, self.unit.name)
 
     def _reach_committed(self) -> None:
@@ -480,8 +486,10 @@ class UnitQuery:
 
     def _frame_of(self, batch_id: int) -> int:
         """Spark's offset log says which frame this batch is."""
-        text = (self._spark_checkpoint_dir / "offsets" / str(batch_id)).read_text()
-        return json.loads(text.splitlines()[-1])["n"]
+        offset = self._spark_checkpoint_dir / "offsets" / str(batch_id)
+        with self._board.changed:
+            permitted = {n: permit.named() for n, permit in self._permits.items() if n > self._at}
+        return frame_in(offset, permitted, self._at)
 
     def _execute(self, batch: DataFrame, permits: list[Permit]) -> list:
         self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(self._described(permits)))
@@ -490,21 +498,8 @@ class UnitQuery:
         # Rows left out are counted from the first of the port: it is then read as one chunk.
         whole = not any(self._exclusions.at(permit.n) for permit in permits)
         wide = whole and self._may_be_wide and sum(permit.rows for permit in permits) >= _WIDE_ROWS
-        return self._plan(permits[0].n, wide, many=len(permits) > 1).collect()
-
-    def _plan(self, n: int, wide: bool, many: bool) -> DataFrame:
-        values = self._config.at(n)
-        built = self._built.get((wide, many))
-        if built is None or built.values != values or built.eager:
-            group = f"holdfast-plan-{self.unit.name}-{n}"
-            context = self._spark.sparkContext
-            context.setLocalProperty("spark.jobGroup.id", group)
-            df = self._frame_plan.build(values, wide=wide, many=many)
-            eager = bool(context.statusTracker().getJobIdsForGroup(group))
-            context.setLocalProperty("spark.jobGroup.id", None)
-            built = self._built[wide, many] = _Built(values, df, eager)
-        # A physical plan keeps its shuffle files; every frame needs one of its own.
-        return built.df.select("*")
+        with self._plans.of(self._config.at(permits[0].n), wide=wide, many=len(permits) > 1) as df:
+            return df.collect()
 
     def _described(self, permits: list[Permit]) -> dict:
         return {
@@ -519,6 +514,7 @@ class UnitQuery:
                     "params": self._config.at(permit.n),
                     "ports": self._ports(permit, self._exclusions.at(permit.n)),
                     **self._strike(permit.n),
+                    **self.marker.told(permit.n),
                 }
                 for permit in permits
             ],
@@ -549,7 +545,6 @@ class UnitQuery:
         for name in self._stateful:
             state[name], counted = self._notes[name].collect(n, self._state[name])
             counts.update({f"{name}.{what}": count for what, count in counted.items()})
-            self.late_rows += counted.get("late_rows", 0)
         if n <= self.committed:
             return  # done before; only Spark's own state had to be brought up to here
         self._state = state
@@ -565,12 +560,13 @@ class UnitQuery:
             "state": state,
             "counts": counts,
             "at": time.time(),
+            **self.marker.committed(n, sealed, counts),
         }
         self._commits.append(record)
         self.committed = n
         self.files.remember(record)
 
-    def _acknowledge(self, n: int) -> None:
+    def acknowledge(self, n: int) -> None:
         """Two frames late: the last commit entry may be lost and its frame redone."""
         needed = {}  # a unit may read one stream by several ports: what the slowest of them needs
         for port in self.unit.inputs:
@@ -578,14 +574,3 @@ class UnitQuery:
         for stream, safe in needed.items():
             if safe > 0:
                 self._board.acknowledge(stream, self.unit.name, safe)
-
-    def _await_sinks(self, n: int) -> None:
-        with self._board.changed:
-            self._board.changed.wait_for(
-                lambda: self._board.error is not None
-                or all(
-                    written >= n
-                    for stream, written in self._board.sinks.values()
-                    if stream in self.unit.outputs
-                )
-            )

@@ -1,20 +1,12 @@
-"""Watched while a run goes on: declared delays, and room on the disk."""
+"""Watched while a run goes on: declared delays. Room on disks is `disks`'."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
-
-from holdfast.errors import UsageError
 from holdfast.graph.durations import show_ms
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 
-__all__ = ["DelayWatch", "DiskWatch"]
-
-# Below this much free space sources are held: Spark must still be able to commit what is in work.
-_RESERVE_BYTES = 256 * 1024 * 1024
+__all__ = ["DelayWatch"]
 
 
 class DelayWatch:
@@ -64,36 +56,3 @@ class DelayWatch:
         if ms > bound:
             _, first, count, worst = self._broken.get(name, (bound, n, 0, 0.0))
             self._broken[name] = (bound, first, count + 1, max(worst, ms))
-
-
-class DiskWatch:
-    """Room where the state folder lies; HOLDFAST_DISK_RESERVE (bytes) says how much must stay free."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self.reserve_bytes = _reserve()
-
-    def held(self) -> str:
-        """Why sources are held, or nothing."""
-        free = shutil.disk_usage(self._root).free
-        if free >= self.reserve_bytes:
-            return ""
-        return (
-            f"held: disk nearly full ({free // 1_000_000} MB free, {self.reserve_bytes // 1_000_000} MB reserved); "
-            "nothing is lost, free some space and it goes on"
-        )
-
-
-def _reserve() -> int:
-    text = os.environ.get("HOLDFAST_DISK_RESERVE", "")
-    if not text:
-        return _RESERVE_BYTES
-    if not text.isdigit():
-        raise UsageError(
-            "HF-E006",
-            "NotAReserve",
-            f"HOLDFAST_DISK_RESERVE={text!r} is no number of bytes.",
-            effect="nothing was started, nothing was read",
-            do="give bytes, e.g. 268435456, or unset it",
-        )
-    return int(text)

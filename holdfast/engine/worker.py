@@ -33,6 +33,7 @@ from holdfast.frames.files import read_frame, write_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import FRAME
+from holdfast.protocols.taint import Mark
 from holdfast.sources.reference import Reference, load
 
 __all__ = ["BOUNDARY", "FRAME_PROPERTY", "Load", "SEALED_SCHEMA", "Seal", "Then", "current_frames"]
@@ -161,6 +162,7 @@ class Seal:
                     epoch=task["epoch"],
                     boundary_us=frame["boundary_us"],
                     checksum=total,
+                    **Mark.fields(frame.get("marks", {}).get(stream)),
                 )
                 values = (out, frame["n"], table.num_rows, path.stat().st_size, total, str(path))
                 for column, value in zip(columns.values(), values, strict=True):

@@ -42,6 +42,19 @@ def test_a_second_run_is_refused_and_a_dead_one_is_not_waited_for(tmp_path):
     assert StateFolder(tmp_path).acquire("p") == 2
 
 
+def test_the_lock_names_a_process_only_while_it_may_be_meant(tmp_path):
+    """`kill -9 $(cat lock)`, as the README has it, must never name a process that came later."""
+    folder = StateFolder(tmp_path)
+    folder.acquire("p")
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    folder.release()
+    assert (tmp_path / "lock").read_text() == ""
+
+    (tmp_path / "lock").write_text("4711\n")  # what a killed run leaves
+    assert not StateFolder(tmp_path).in_use
+    assert (tmp_path / "lock").read_text() == ""
+
+
 def test_what_a_dead_run_was_sealing_is_gone(tmp_path):
     folder = StateFolder(tmp_path)
     folder.acquire("p")
@@ -131,3 +144,36 @@ def test_units_that_are_started_anew_together_get_an_epoch_each(tmp_path):
         epochs = list(threads.map(lambda _: folder.raise_epoch(), range(80)))
 
     assert sorted(epochs) == list(range(2, 82))
+
+def test_a_state_folder_has_its_identity_from_its_first_start(tmp_path):
+    """A ledger and a host's folder belong to it by this name: a folder made anew is another one."""
+    folder = StateFolder(tmp_path / "state")
+    folder.acquire("kiln")
+    first = folder.identity
+    folder.release()
+    (tmp_path / "state").rename(tmp_path / "moved")
+    moved = StateFolder(tmp_path / "moved")
+    moved.acquire("kiln")
+    moved.release()
+    anew = StateFolder(tmp_path / "state")
+    anew.acquire("kiln")
+    anew.release()
+    assert first and moved.identity == first != anew.identity
+
+
+def test_a_state_folder_of_somebody_else_is_refused(tmp_path):
+    """In a folder that everybody may write to, it was made by whoever came first, and names other folders."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    theirs.chmod(0o777)
+    os.chown(theirs, 65534, -1)
+
+    with pytest.raises(StateRefused, match="HF-R063") as refused:
+        StateFolder(theirs).acquire("p")
+    assert list(theirs.iterdir()) == []
+    assert "chmod o-w" in refused.value.do
+
+    theirs.chmod(0o755)  # as it says; root may use anybody's folder
+    assert StateFolder(theirs).acquire("p") == 1

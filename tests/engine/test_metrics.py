@@ -15,8 +15,9 @@ from holdfast.errors import EnvironmentRefused, UsageError
 STATUS = {
     "process": "kiln", "state": "running", "frame": 12, "frames_per_s": 1.0, "error": "", "degraded": "",
     "sources": [{"name": "probes", "sealed": 13, "rows": 1300, "late": 2, "waiting": 1, "waiting_bytes": 5_000, "bytes_bound": 512_000}],
-    "units": [{"name": "hot", "state": "RUNNING", "processed": 12, "ms_per_frame": 41.2, "why": "", "behind": 1, "restarts": 3}],
-    "sinks": [{"name": "hot", "stream": "hot", "written": 12, "rows": 37}],
+    "units": [{"name": "hot", "state": "RUNNING", "processed": 12, "ms_per_frame": 41.2, "why": "", "behind": 1, "restarts": 3,
+               "too_late": 4}],
+    "sinks": [{"name": "hot", "stream": "hot", "written": 12, "rows": 37, "lost": 2, "tainted": 5}],
     "promises": [{"sink": "hot", "promise": "within 5 s", "state": "BROKEN", "why": "late"},
                  {"sink": "hot", "promise": "lossless", "state": "kept", "why": ""},
                  {"sink": "hot", "promise": "in order", "state": "not measured", "why": ""}],
@@ -52,6 +53,8 @@ def test_every_figure_of_the_status_can_be_scraped(serving):
     assert found["holdfast_frames_behind", "hot"] == 1
     assert found["holdfast_restarts_total", "hot"] == 3
     assert found["holdfast_frames_written_total", "hot"] == 12
+    assert found["holdfast_rows_too_late_total", "hot"] == 4
+    assert (found["holdfast_frames_lost_total", "hot"], found["holdfast_frames_tainted_total", "hot"]) == (2, 5)
     assert found["holdfast_unit_state", "RUNNING", "hot"] == 1
     assert found["holdfast_promise_kept", "within 5 s", "hot"] == 0
     assert found["holdfast_promise_kept", "lossless", "hot"] == 1

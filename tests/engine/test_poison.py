@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import traceback
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,13 +17,15 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.engine.board import Permit, Sealed, UnitInputState
 from holdfast.engine.config import Config
-from holdfast.engine.poison import Ports, guilty, search
+from holdfast.engine.poison import Ports, guilty, search, too_late
 from holdfast.engine.run import Run
 from holdfast.errors import OperatorError
 from holdfast.frames.files import frame_name, seal_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import cut
+
+SECOND = 1_000_000
 
 
 class Frame:
@@ -152,7 +156,7 @@ def poisoned(tmp_path):
         )
         query = run._units["second"]
         query._spark = tries = Tries(values, {"first": {3}, "second": {7}})
-        query._plan = lambda *_, **__: tries
+        query._plans = SimpleNamespace(of=lambda *_, **__: nullcontext(tries))
         file = str(tmp_path / frame_name(1, Kind.STABLE))
         query._permits[1] = Permit(1, 1, 0, ((UnitInputState("probes"), Sealed(1, 1, 10, 80, "", 1, file=file)),))
         error = OperatorError("HF-O001", "OperatorRaised", "it raised.", effect="none")
@@ -225,3 +229,37 @@ def test_an_error_that_may_be_a_neighbours_is_nobodys(unit):
     graph, cut_unit, _ = unit
     error = OperatorError("HF-O001", "OperatorRaised", "it raised.", why="[DIVIDE_BY_ZERO] Division by zero.", effect="none")
     assert guilty(graph, cut_unit, error) is None
+
+
+def late_operator(**options):
+    p = hf.StreamProcess("p", frame="1 second", time="ts")
+    p.source("probes", hf.read.files("*.csv"), schema="ts timestamp, zone int")
+    p.aggregate("w", of="probes", by="zone", emits={"n": "count(*)"}, too_late="quarantine", **options)
+    return p.graph().operator("w")
+
+
+@given(
+    st.lists(st.integers(0, 20_000_000), min_size=1, max_size=8), st.integers(0, 20), st.sampled_from([(4, 4), (5, 2), (3, 1), (1, 3)]),
+    st.integers(0, 3),
+)  # fmt: skip
+def test_rows_too_late_are_guessed_as_the_windows_count_them(times, since_s, window, lateness):
+    """By every window a row belongs to; a row in no window is in the way of nobody."""
+    size, step = window
+    operator = late_operator(window=f"{size} seconds", every=f"{step} seconds", lateness=f"{lateness} seconds")
+    table = pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC"))})
+    found = too_late({"probes": table}, operator, since_s * SECOND)
+    for at, time in enumerate(times):
+        starts = [start for start in range(-60, 60, step) if start * SECOND <= time < (start + size) * SECOND]
+        missed = [start for start in starts if (start + size + lateness) * SECOND <= since_s * SECOND]
+        assert (at in found) == bool(missed), (time, starts, missed)
+
+
+def test_a_guess_that_explains_it_takes_two_tries_and_one_that_does_not_is_dropped():
+    tries = []
+
+    def raises(left_out):
+        tries.append(left_out)
+        return not {3, 5} <= left_out
+
+    assert search(8, raises, guess=frozenset({3, 5})) == {3, 5} and len(tries) == 2
+    assert search(8, raises, guess=frozenset({3})) == {3, 5}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from holdfast.engine.profile import KEYS, Profile, load_profile
+from holdfast.engine.trusted import distrusted
 from holdfast.errors import UsageError
 from holdfast.graph.model import Graph
 
@@ -132,3 +136,41 @@ def test_the_howto_lists_every_key():
     page = (Path(__file__).parents[2] / "docs" / "howto" / "config.md").read_text()
 
     assert [key for key in KEYS if f"`{key}`" not in page] == []
+
+
+def others_can_write(path):
+    path.chmod(path.stat().st_mode | 0o002)
+
+
+def another_owns(path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(path, 65534, -1)
+
+
+@pytest.mark.parametrize("make", [others_can_write, another_owns])
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_a_file_that_somebody_else_can_have_written_is_ignored_and_named(tmp_path, make, what):
+    """`alerts` is a command: in the temporary folder it would be anybody's, run as the user."""
+    elsewhere, beside = tmp_path / "tmp", tmp_path / "mine"
+    for folder in (elsewhere, beside):
+        folder.mkdir(mode=0o755)
+        (folder / "holdfast.toml").write_text(f'[default]\nalerts = "sh -c {folder.name}"\n')
+        (folder / "holdfast.toml").chmod(0o644)
+    make(elsewhere if what == "folder" else elsewhere / "holdfast.toml")
+
+    found = load_profile(environ={}, here=elsewhere, beside=beside)
+
+    assert found.alerts == "sh -c mine"
+    assert len(found.notes) == 1 and str(elsewhere / "holdfast.toml") in found.notes[0]
+    named = found.notes[0].partition("HOLDFAST_CONFIG=")[2]  # what it says to do
+    assert load_profile(environ={"HOLDFAST_CONFIG": named}, here=elsewhere).alerts == "sh -c tmp"
+    with pytest.raises(UsageError, match="was ignored"):
+        load_profile("ward", environ={}, here=elsewhere)
+
+
+def test_a_file_of_ones_own_or_of_roots_is_taken(tmp_path):
+    assert loaded(tmp_path).notes == ()
+    assert distrusted(Path("/etc/passwd")) == ""
+    (tmp_path / "holdfast.toml").chmod(0o664)
+    assert distrusted(tmp_path / "holdfast.toml") == ""  # the user's private group, or root's
