@@ -11,16 +11,15 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# `hf.frames(10)` is a function, `holdfast.frames` also a package. Python binds a package to
-# its parent when it is first imported: once here, so that no later import hides the function.
-import holdfast.frames  # noqa: F401
+# `hf.frames(10)` is a word, `holdfast.frames` also a package: the package can be called.
+from holdfast import frames
 from holdfast.errors import Finding, HoldfastError
 from holdfast.graph.hosting import backup
 from holdfast.graph.model import ARRIVAL
 from holdfast.graph.options import feedback, rows
 from holdfast.graph.process import StreamProcess
 from holdfast.graph.promises import in_order, in_order_across, loses, lossless, within
-from holdfast.graph.protections import checkpoint, ecoc, elements, frames, none, uncoordinated
+from holdfast.graph.protections import checkpoint, ecoc, elements, none, uncoordinated
 from holdfast.graph.restarting import restarts
 from holdfast.graph.secrets import secret
 

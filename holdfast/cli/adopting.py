@@ -1,4 +1,6 @@
-"""`holdfast adopt`: says where an existing Spark job stands, and what of it stays behind."""
+"""`holdfast adopt`: says where an existing Spark job stands, and what of it stays behind.
+`holdfast adopt-table`: a state folder goes on in a target that another one wrote.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ __all__ = ["add_to"]
 
 def add_to(app: typer.Typer) -> None:
     app.command()(adopt)
+    app.command("adopt-table")(adopt_table)
 
 
 def adopt(
@@ -27,6 +30,28 @@ def adopt(
 
     found: Adopted = read_checkpoint(spark_checkpoint)
     print(render.as_json(found) if as_json else "\n".join(_lines(found)))
+
+
+def adopt_table(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Python file with the process; FILE:name if it has several")],
+    sink: Annotated[str, typer.Argument(metavar="SINK", help="the sink whose table or folder is taken over")],
+    state: Annotated[Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")] = None,
+    renumber: Annotated[
+        bool, typer.Option("--renumber", help="the state folder was put back from an older copy: go on above the frames that are there")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
+) -> None:
+    """Go on in a table another state folder wrote, or that lost or gained rows. What is there stays as it is."""
+    from holdfast.engine.taking_over import adopt_table as take
+    from holdfast.graph.loading import load
+
+    taken = take(load(file), sink, state=state, renumber=renumber)
+    if as_json:
+        print(render.as_json(taken))
+        return
+    for sentence in taken.accepted:
+        print(f"accepted: {sentence}")
+    print(f"sink {sink} has frames up to {taken.last:,}; frame {taken.written + 1:,} of this state folder is written as {taken.last + 1:,}")
 
 
 def _lines(found) -> list[str]:  # noqa: ANN001  Adopted, which is imported only when it is needed

@@ -62,8 +62,19 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")]
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"holdfast {version('holdfast')}, pyspark {version('pyspark')}, Python {sys.version.split()[0]}")
+        raise typer.Exit
+
+
 @app.callback()
 def everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="versions of Holdfast, PySpark and Python")
+    ] = False,
     profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
 ) -> None:
     """Stream processes on PySpark that keep their promises."""

@@ -127,12 +127,15 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         if unit.get("host"):
             kept = f", backup at {unit['stored']:,}, {_since(unit['stored_s'])} old" if unit.get("stored") is not None else ""
             why += f"   on {unit['host']}{kept}"
+        why += f"   {counted(unit['too_late'], 'row')} too late" if unit.get("too_late") else ""
+        why += f"   {unit['marked']}" if unit.get("marked") else ""
         why += f"   {unit['why']}" if unit["why"] else ""
         lines.append(
             f"  unit   {unit['name']:<14} {unit['processed']:>8,} done     {unit['ms_per_frame']:,.0f} ms/frame   {unit['state']}{why}"
         )
     for sink in status.get("sinks", ()):
         away = f"   AWAY {sink['why']}" if sink.get("state") == "AWAY" else ""
+        away += f"   {sink['marked']}" if sink.get("marked") else ""
         lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{away}")
     lines += _promise_lines(status)
     for name, value in status.get("params", {}).items():

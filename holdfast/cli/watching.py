@@ -1,7 +1,7 @@
-"""`holdfast trace`, `du` and `clean`: what is known of a frame, what is kept, what may go.
+"""`holdfast trace`, `du`, `clean` and `remake`: what is known of a frame, what is kept, what may go, what is made again.
 
-All three read the state folder and need no running process; `clean` refuses while
-one runs. Nothing is decided here: see `holdfast.records`.
+All of them read the state folder and need no running process; `clean` and `remake` refuse
+while one runs. Nothing is decided here: see `holdfast.records`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(trace)
     app.command()(du)
     app.command()(clean)
+    app.command()(remake)
 
 
 def trace(
@@ -170,3 +171,22 @@ def clean(
         print(render.as_json(found[0] if len(found) == 1 else found))
         return
     print("\n".join(line for each in found for line in clean_lines(each)))
+
+
+def remake(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="stream, or the unit that seals it")],
+    frame: Annotated[int, typer.Argument(metavar="FRAME", help="number of the frame", min=1)],
+    name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="process")] = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Let the next run make a sealed frame again, and all after it. Refused if a sink or another host has it."""
+    from holdfast.engine.config import user
+    from holdfast.records.remaking import remake_frame
+
+    found = remake_frame(_kept_with(stream, name, state).root, stream, frame, who=user() or "unknown")
+    if as_json:
+        print(render.as_json(found))
+        return
+    print(f"{found.stream} {found.frame:,} is made again by the next run; its checksum was {found.checksum}")
+    print(f"  back to frame {found.frame - 1:,}: {', '.join(found.units)}   {render.counted(found.frames, 'sealed frame')} removed")

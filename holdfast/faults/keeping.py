@@ -61,7 +61,8 @@ class FrameFolder:
         final = self.folder / f"{record.n:08d}.{copies}.frame"
         whole = final.with_suffix(".tmp")
         with pa.OSFile(str(whole), "wb") as file:
-            schema = table.schema.with_metadata({b"checksum": record.checksum.encode(), b"rows": str(record.rows).encode()})
+            said = {"checksum": record.checksum, "rows": str(record.rows), "kind": str(record.kind), "mark": record.mark}
+            schema = table.schema.with_metadata({name.encode(): value.encode() for name, value in said.items()})
             with pyarrow.ipc.new_file(file, schema) as writer:
                 writer.write_table(table)
         os.replace(whole, final)
@@ -81,8 +82,9 @@ def _arrival(path: Path, due_us: dict[int, int]) -> Arrival:
         said = pyarrow.ipc.open_file(file).schema.metadata
     n = _number(path)
     return Arrival(
-        n, int(said[b"rows"]), said[b"checksum"].decode(), partial(_payloads, path), path.stat().st_mtime_ns // 1000, due_us.get(n)
-    )
+        n, int(said[b"rows"]), said[b"checksum"].decode(), partial(_payloads, path), path.stat().st_mtime_ns // 1000, due_us.get(n),
+        said[b"mark"].decode(), said[b"kind"] == b"lost",
+    )  # fmt: skip
 
 
 def _payloads(path: Path) -> Iterable[Hashable]:

@@ -41,7 +41,7 @@ def sink_folder(folder: Path, sink: str) -> Path:
 def redirected(graph: Graph, folder: Path) -> Graph:
     """The process with all its outputs, hosts and backups kept in the folder, and nobody to be woken up."""
     sinks = tuple(
-        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent)) for sink in graph.sinks
+        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent), on_error="fail") for sink in graph.sinks
     )
     hosts = tuple(replace(host, folder=None) for host in graph.hosts)
     backup = graph.backup

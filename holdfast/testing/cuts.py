@@ -63,6 +63,18 @@ def _find(function: Callable[..., Any], process: StreamProcess | None) -> tuple[
     )
 
 
+def _without_time(operator: Operator, stream: str, time: object) -> UsageError:
+    return UsageError(
+        "HF-G046",
+        "CutNeedsTime",
+        f"the rows for {stream!r}, which {operator.name!r} reads, cannot be cut into frames.",
+        where=operator.line,
+        why=f"they have no column {time!r}, the process's time" if isinstance(time, str) else "the process's time is their arrival",
+        effect="nothing was run",
+        do=f"emit {time!r} upstream and hand it in with the rows" if isinstance(time, str) else "declare time='ts' for the process",
+    )
+
+
 def _port(graph: Graph, stream: str, found: Any) -> pa.Table:
     source = graph.source(stream)
     table = rows(found)
@@ -79,6 +91,9 @@ def _run(
     emits = tuple((stream.split(".", 1)[-1], options["emits"][stream]) for stream in operator.outputs)
     ports = tuple((e.port, Schema.of(t.schema)) for e, t in zip(operator.inputs, tables, strict=True))
     spec = KeyedSpec(operator.name, tuple(options["keys"]), ports, options["state"], emits, operator.function, time)
+    for edge, table in zip(operator.inputs, tables, strict=True):
+        if not isinstance(time, str) or time not in table.column_names:
+            raise _without_time(operator, edge.stream, time)
     times = [table[time].cast(pa.int64()).to_numpy() for table in tables]
     clock = FrameClock.starting(min(int(t.min()) for t in times if len(t)), frame_ms * 1000)
     numbers = [clock.frame_of(t) for t in times]

@@ -39,7 +39,7 @@ def of_points(victim: str) -> list[tuple[Fault, Fault]]:
 
 @pytest.mark.parametrize("victim", EXIT)
 def test_a_kill_at_any_point_loses_and_doubles_nothing(victim, bench, undisturbed):
-    """The driver's death leaves an orphan that may still write; the JVM's a driver in the middle of a frame."""
+    """The driver's death leaves an orphan that may still write; the JVM's a driver in the middle of a frame (HF-U030: run again)."""
     plant = bench()
     for faults in of_points(victim):
         run = plant.start(faults=faults)

@@ -1,15 +1,21 @@
 #!/bin/sh
 # The servers that tests talk to: a Mosquitto broker and a PostgreSQL server, if they are not there.
 #   tests/services/install.sh [DIR]    without the right to install packages they are unpacked into DIR
+# ROOT names another root folder to look in (for the test of this script).
 set -eu
 into=${1:-.venv/services}
+root=${ROOT:-}
 
+is_there() { # any of these paths; a pattern that matches nothing is a path that is not there
+    for path in "$@"; do [ ! -x "$path" ] || return 0; done
+    return 1
+}
 has_mosquitto() {
-    command -v mosquitto >/dev/null 2>&1 || [ -x /usr/sbin/mosquitto ] || [ -x "$into/usr/sbin/mosquitto" ]
+    command -v mosquitto >/dev/null 2>&1 || is_there "$root/usr/sbin/mosquitto" "$into/usr/sbin/mosquitto"
 }
 has_postgresql() {
     command -v postgres >/dev/null 2>&1 \
-        || ls /usr/lib/postgresql/*/bin/postgres "$into"/usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1
+        || is_there "$root"/usr/lib/postgresql/*/bin/postgres "$into"/usr/lib/postgresql/*/bin/postgres
 }
 
 wanted=""
@@ -28,6 +34,7 @@ if [ "$(id -u)" = 0 ]; then
 else
     mkdir -p "$into"
     names=$(apt-get install -s --no-install-recommends $wanted | sed -n 's/^Inst \([^ ]*\).*/\1/p')
-    (cd "$into" && apt-get download $names >&2 && for package in *.deb; do dpkg -x "$package" .; done)
+    [ -n "$names" ] || { echo "apt-get knows no$wanted: run 'sudo apt-get update' once, then again" >&2; exit 2; }
+    (cd "$into" && apt-get download -qq $names >&2 && for package in *.deb; do dpkg -x "$package" . && rm "$package"; done)
 fi
 has_mosquitto && has_postgresql

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,22 +14,9 @@ from pathlib import Path
 
 import paho.mqtt.client as mqtt
 
+from tests.services.programs import mosquitto
+
 __all__ = ["Mosquitto"]
-
-UNPACKED = Path(__file__).resolve().parents[2] / ".venv" / "services"
-
-
-def program() -> tuple[str, dict[str, str]]:
-    """Where it is, and the environment it needs."""
-    for found in (shutil.which("mosquitto"), "/usr/sbin/mosquitto"):
-        if found and os.access(found, os.X_OK):
-            return found, dict(os.environ)
-    unpacked = UNPACKED / "usr" / "sbin" / "mosquitto"
-    if unpacked.exists():
-        folders = ":".join(str(path.parent) for path in UNPACKED.rglob("*.so.*"))
-        return str(unpacked), os.environ | {"LD_LIBRARY_PATH": folders}
-    raise FileNotFoundError("no mosquitto here: sh tests/services/install.sh")
-
 
 def free_port() -> int:
     with socket.socket() as found:
@@ -77,7 +63,7 @@ class Mosquitto:
         return f"mqtt://127.0.0.1:{self.port}"
 
     def start(self) -> Mosquitto:
-        path, environment = program()
+        path, environment = mosquitto()
         with open(self.folder / "mosquitto.log", "ab") as log:
             self._process = subprocess.Popen([path, "-c", str(self.config)], stdout=log, stderr=log, env=environment)
         until = time.monotonic() + 20

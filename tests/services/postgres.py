@@ -18,19 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-__all__ = ["PostgresServer", "binaries"]
+from tests.services.programs import postgres_folder
+
+__all__ = ["PostgresServer"]
 
 #: Starting takes a second; a machine that is busy may need more.
 _START_S_MAX = 120
-
-
-def binaries() -> Path:
-    """The folder of initdb and postgres; Debian keeps it off the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    on_path = shutil.which("initdb")
-    if not found and not on_path:
-        raise FileNotFoundError("no PostgreSQL server here: tests/services/install.sh installs one")
-    return found[-1].parent if found else Path(on_path).resolve().parent
 
 
 class PostgresServer:
@@ -39,7 +32,7 @@ class PostgresServer:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
         self.data = self.folder / "data"
-        self._bin = binaries()
+        self._bin, self._environment = postgres_folder()
         self.port = _free_port()
         self.password = "correct-horse"
         self._server: subprocess.Popen | None = None
@@ -75,10 +68,12 @@ class PostgresServer:
         with open(self.folder / "log", "a") as log:
             # A child of ours, not of pg_ctl: a killed one has to be reaped before the next may start.
             self._server = subprocess.Popen(
-                self._as_user(command), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+                self._as_user(command), cwd="/", env=self._environment,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
         until = time.monotonic() + _START_S_MAX
-        while subprocess.run([self._bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]).returncode:
+        ready = [str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        while subprocess.run(ready, env=self._environment).returncode:
             running = self._server.poll() is None and time.monotonic() < until
             assert running, (self.folder / "log").read_text()
             time.sleep(0.05)
@@ -104,8 +99,9 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            self._as_user([str(self._bin / program), *arguments]), cwd="/", capture_output=True, text=True
-        )
+            self._as_user([str(self._bin / program), *arguments]),
+            cwd="/", env=self._environment, capture_output=True, text=True,
+        )  # fmt: skip
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
 
     @staticmethod

@@ -99,6 +99,12 @@ def kinds(folder: Path, file: str) -> dict[int, str]:
         return dict(connection.execute("select frame, kind from _holdfast_ledger order by frame").fetchall())
 
 
+def marks(folder: Path, file: str) -> dict[int, str]:
+    """What each frame in the sink's ledger was marked with."""
+    with sqlite3.connect(folder / file) as connection:
+        return dict(connection.execute("select frame, mark from _holdfast_ledger order by frame").fetchall())
+
+
 def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None, until_frame: int | None = None) -> object:
     """Run to the end with these faults, each of which has to strike."""
     state = folder / "state"

@@ -12,8 +12,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine import recovery, statefiles
+from holdfast.engine import statefiles
 from holdfast.faults.plans import Fault
+from holdfast.hosts import containers
 from holdfast.hosts.changelogs import version_of
 from tests.spark import hosted
 
@@ -69,9 +70,9 @@ def content(folder: Path) -> list:
 def test_spark_state_comes_back_from_a_base_older_than_its_snapshots(busy, rows, tmp_path, monkeypatch):
     """Spark looks for the snapshot its last lineage begins with, and that one was never shipped."""
     pinned, restored = [], []
-    pin, unpack = statefiles.pin_spark, recovery.unpack
+    pin, unpack = statefiles.pin_spark, containers.unpack
     monkeypatch.setattr(statefiles, "pin_spark", lambda *given: pinned.append(pin(*given)) or pinned[-1])
-    monkeypatch.setattr(recovery, "unpack", lambda *given: restored.append(unpack(*given)) or restored[-1])
+    monkeypatch.setattr(containers, "unpack", lambda *given: restored.append(unpack(*given)) or restored[-1])
     for name in ("calm", "hurt"):
         (tmp_path / name).mkdir()
     totals(tmp_path / "calm", rows).run(state=tmp_path / "calm" / "state", spark=busy)

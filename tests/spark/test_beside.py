@@ -69,7 +69,7 @@ def content(folder: Path) -> list[tuple]:
 def test_a_process_goes_on_from_a_protection_beside_the_declared_one(spark, tmp_path):
     """A checkpoint that only looks like one would make every figure measured on it worthless.
 
-    All that the first run knew is lost but its table and one of the backups; the second run goes on from these.
+    All that the first run knew is lost but who it was, its table and one of the backups; the second run goes on from these.
     """
     table, heard = pa.Table.from_pandas(rows(), preserve_index=False), {name: set() for name in TRIED}
     for name in ("first", *TRIED):
@@ -83,6 +83,8 @@ def test_a_process_goes_on_from_a_protection_beside_the_declared_one(spark, tmp_
         for name, protection in TRIED.items()
     ]  # fmt: skip
     first = tmp_path / "first"
+    (first / "state").mkdir()
+    (first / "state" / "identity").write_text(IDENTITY)
     graph = chain(first, hf.none, hosts=("h1", "h2")).graph()
     with start_graph(graph, state=first / "state", until_frame=STOPPED_AT, spark=spark, beside=beside, frames_at_once=1) as run:
         run.wait()
@@ -93,7 +95,8 @@ def test_a_process_goes_on_from_a_protection_beside_the_declared_one(spark, tmp_
         again = tmp_path / name
         shutil.copy(first / "out.db", again / "out.db")
         (again / "state").mkdir()
-        (again / "state" / "identity").write_text(IDENTITY)  # whose backup it is
+        for tag in ("identity", "starts"):  # whose backup it is, and whose table
+            shutil.copy(first / "state" / tag, again / "state")
         process = chain(again, protection, hosts=("h1", "h2"), backup=hf.backup(str(tmp_path / "stores" / name)))
         with process.start(state=again / "state", spark=spark) as run:
             run.wait()

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.errors import ProcessRefused
+from holdfast.errors import ProcessRefused, SourceError
 from holdfast.sources.log import SourceLog
 
 SCHEMA = "shop string, ts timestamp, amount decimal(12,2)"
@@ -98,6 +98,30 @@ def test_a_job_moves_with_its_spark_stream_and_no_row_is_counted_twice(spark, tm
     amounts = [amount for chunk in log.chunks() for amount in log.read(chunk, "amount").to_pylist()]
     assert sorted(amounts) == [Decimal(at) for at in range(4 * PER_FILE)]
     assert [chunk.mark["batch"] for chunk in log.chunks()] == [0, 1, 2, 3]
+
+
+def test_an_ingest_query_that_died_goes_on_once_what_it_reads_is_mended(spark, tmp_path):
+    """HF-S019."""
+    folder, rows = tmp_path / "in", []
+    process = hf.StreamProcess("sales", frame="1 second", time=hf.ARRIVAL)
+
+    @process.source(schema=SCHEMA)
+    def orders(spark):
+        return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+    process.map("all", of="orders", select=["amount"])
+    process.sink("all", hf.write.callback(lambda table, frame: rows.extend(table["amount"].to_pylist())))
+    add_file(folder, 0)
+    add_file(folder, 1)
+    whole = (folder / "1.parquet").read_bytes()
+    (folder / "1.parquet").write_bytes(b"no parquet")
+    with pytest.raises(SourceError, match="HF-S019") as died:
+        process.run(spark=spark, state=tmp_path / "state")
+    assert "mend what the query reads" in died.value.do
+    (folder / "1.parquet").write_bytes(whole)
+    with process.start(spark=spark, state=tmp_path / "state"):
+        until(lambda: len(rows) >= 2 * PER_FILE)
+    assert sorted(rows) == [Decimal(at) for at in range(2 * PER_FILE)]
 
 
 def test_a_stream_is_cut_by_its_time_and_a_silent_one_holds_its_frame(spark, tmp_path):

@@ -1,0 +1,1 @@
+"""Bytes that rot: every kind of file we write, one bit or one end at a time."""
