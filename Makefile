@@ -8,7 +8,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
 # Minutes of runs as users start them, of what tests/spark covers for the most part: make test-long.
-LONG := $(addprefix tests/live/,test_changed.py test_howto.py test_iterator.py)
+LONG := $(addprefix tests/live/,test_changed.py test_growing.py test_howto.py test_iterator.py)
 # Nothing that is not in the lock; builds (PySpark comes as source) use the pinned tools too.
 INSTALL := $(PY) -m pip --disable-pip-version-check install --quiet --no-deps
 

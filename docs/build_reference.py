@@ -118,6 +118,7 @@ def build() -> str:
     from holdfast import testing
     from holdfast.engine.run import Run
     from holdfast.engine.status import SinkStatus, SourceStatus, Status, UnitStatus
+    from holdfast.graph import protections
 
     parts = [HEAD, "## A process\n", *class_part("hf.StreamProcess", hf.StreamProcess)]
     parts += ["## A run\n", *class_part("Run", Run)]
@@ -125,7 +126,9 @@ def build() -> str:
     parts += [fields_part(kind) for kind in (Status, SourceStatus, UnitStatus, SinkStatus)]
     parts.append("## Words for declarations\n")
     skipped = {"StreamProcess", "read", "write", "__version__"}
-    parts += [entry(f"hf.{name}", getattr(hf, name)) for name in hf.__all__ if name not in skipped]
+    # `hf.frames` is a package that can be called; its words are those of the function behind it.
+    words = {name: getattr(hf, name) for name in hf.__all__ if name not in skipped} | {"frames": protections.frames}
+    parts += [entry(f"hf.{name}", thing) for name, thing in words.items()]
     for title, module, prefix in (
         ("Sources", hf.read, "hf.read"),
         ("Sinks", hf.write, "hf.write"),

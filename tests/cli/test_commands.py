@@ -87,6 +87,13 @@ def test_a_bad_process_is_exit_3_with_its_findings_on_stdout(here, invoke):
     assert answer["findings"][0]["code"].startswith("HF-")
 
 
+def test_it_says_its_version(invoke):
+    answer = invoke("--version")
+
+    assert answer.exit_code == 0
+    assert answer.stdout.startswith("holdfast ") and "pyspark 4." in answer.stdout
+
+
 def test_a_missing_file_is_usage(here, invoke):
     result = invoke("check", "gone.py")
 
