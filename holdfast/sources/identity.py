@@ -21,7 +21,7 @@ import xxhash
 
 from holdfast.errors import SourceError
 
-__all__ = ["UNTRUSTED", "Identity", "digest_of", "identity_of", "prefix_digest", "same_bytes", "stat_of", "trusted"]
+__all__ = ["UNTRUSTED", "Identity", "digest_of", "identity_of", "is_fresh", "prefix_digest", "same_bytes", "stat_of", "trusted"]
 
 # Stamps are exact to some milliseconds on local disks, to a second or two on old and remote ones.
 FRESH_NS = 2_000_000_000

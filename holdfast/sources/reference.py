@@ -32,7 +32,7 @@ from holdfast.frames.sums import without_sum
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.fit import fit, grown
-from holdfast.sources.identity import Identity, digest_of, identity_of, same_bytes, stat_of
+from holdfast.sources.identity import Identity, digest_of, identity_of, is_fresh, same_bytes, stat_of
 
 __all__ = ["PUT_BACK", "Block", "Range", "Reference", "check_unchanged", "digest_of", "load", "stat_of"]
 
@@ -130,7 +130,7 @@ def load(
         return _load_parquet(reference, now, schema, chunk, chunks)
     if reference.format == "arrow":
         return _load_arrow(reference, _part(reference.ranges, chunk, chunks), schema)
-    return _load_text(reference, schema, chunk, chunks)
+    return _load_text(reference, now, schema, chunk, chunks)
 
 
 # -- identity of a file ------------------------------------------------------
@@ -268,24 +268,41 @@ def _log_damaged(path: str, why: str) -> SourceError:
 
 
 def _load_text(
-    reference: Reference, schema: Schema, chunk: int, chunks: int
+    reference: Reference, now: Identity, schema: Schema, chunk: int, chunks: int
 ) -> Iterator[pa.RecordBatch]:
+    is_settled = reference.grows or reference.identity.matches(now)
     starts = np.array([block[0] for block in reference.blocks] + [reference.blocks[-1][1]])
     ranges = _part(reference.ranges, chunk, chunks, snap_to=starts)
     for at, inside in _per_part(ranges, starts):
         first, end, byte, byte_end, seen = reference.blocks[at]
         key = (reference.path, seen, byte, schema)
         part = _kept.get(key)
+        if part is not None and not is_settled and (now, *key) not in _same_blocks:
+            # The rows are at hand, but a replay would read the file: a change is told now, not at the next start.
+            _read_block(reference, byte, byte_end, seen)
+            if not is_fresh(now):
+                if len(_same_blocks) > 10_000:
+                    _same_blocks.clear()
+                _same_blocks.add((now, *key))
         if part is None:
-            block = text.read_bytes(reference.path, byte, byte_end)
-            if text.digest(block) != seen:
-                raise changed(reference.path, f"it has other content from byte {byte:,} on", reference.rows)
+            block = _read_block(reference, byte, byte_end, seen)
             part = text.parse(
                 block, reference.format, reference.options, schema, reference.path, byte
             )
             if inside != [(0, end - first)]:
                 _kept.keep(key, part)
         yield from _batches(part, inside)
+
+
+# Kept blocks whose bytes were found the same again, under the stamps the file had then.
+_same_blocks: set[tuple] = set()
+
+
+def _read_block(reference: Reference, byte: int, byte_end: int, seen: str) -> bytes:
+    block = text.read_bytes(reference.path, byte, byte_end)
+    if text.digest(block) != seen:
+        raise changed(reference.path, f"it has other content from byte {byte:,} on", reference.rows)
+    return block
 
 
 def _batches(table: pa.Table, ranges: list[Range]) -> Iterator[pa.RecordBatch]:

@@ -269,6 +269,24 @@ def test_a_worker_never_reads_other_bytes_for_a_frame(driver, tmp_path, suffix):
             driver.rows(frame.references)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "csv.gz"])
+def test_a_change_is_told_although_the_worker_has_the_old_rows(driver, tmp_path, suffix, monkeypatch):
+    """The rows of all frames were decoded with the first; a run of 300 frames ended well over a file that was another."""
+    monkeypatch.setattr(text, "BLOCK_BYTES", 1 << 20)
+    path = tmp_path / f"a.{suffix}"
+    write(path)
+    old = path.read_bytes()
+    first, second, *others = driver.frames(read.files(path))
+    driver.rows(first.references)
+
+    path.write_bytes(old)  # other stamps, the same bytes
+    assert set(driver.rows(second.references).column("celsius").to_pylist()) == {20.0}
+    write(path, celsius=30.0)
+    for frame in others:
+        with pytest.raises(SourceError, match="HF-S004 SourceChanged"):
+            driver.rows(frame.references)
+
+
 def test_a_frame_read_while_its_file_is_replaced_is_not_kept(driver, tmp_path, monkeypatch):
     """Between the look at the file and the reading of it; put back, the worker must not remember the other rows."""
     path = tmp_path / "a.csv"
