@@ -17,7 +17,7 @@ from typing import assert_never
 from holdfast.errors import StateRefused, invariant
 from holdfast.hosts.names import Unfit
 from holdfast.hosts.sealed import in_one_line
-from holdfast.hosts.stores import Fetched, OpenStore, StoreAway, StoreLost, Trace
+from holdfast.hosts.stores import Fetched, OpenStore, StoreAway, StoreLost, Trace, who_know
 from holdfast.protocols.activation import (
     Activation,
     ActivationEvent,
@@ -152,24 +152,31 @@ class _Attempt:
                 traces[store.name] = self._trace(store)
             except StoreAway as error:
                 self._said[store.name] = f"away: {error}"
-        self._known_epoch = max([self._known_epoch, *(trace.epoch for trace in traces.values())])
-        known = any(trace.epoch > 0 for trace in traces.values())
+        newest = max((trace.epoch for trace in traces.values()), default=0)
+        self._known_epoch = max(self._known_epoch, newest)
         for name, trace in traces.items():
-            if trace.joined and (trace.epoch > 0 or not known):
+            if trace.joined and (trace.epoch > 0 or newest == 0):
                 continue
             store = self.stores[name]
             peers = [peer for peer in self.stores.values() if peer is not store]
+            enough = len(self.stores) - self.needed + 1
+            if self._near is not None:
+                # The unit itself is here. Stores that have all lost their folders, one while another
+                # was about to learn from it, would wait for each other.
+                enough = min(enough, who_know(peers, self.unit))
             try:
-                store.join(peers, [self.unit], len(self.stores) - self.needed + 1)
+                store.join(peers, [self.unit], enough)
             except StoreAway as error:
                 self._said[name] = f"may have lost its folder: {error}"
-        return known or self._near is None or self._introduce(self._near, traces)
+        if self._near is None or newest > 0 and newest >= self._near.epoch:
+            return True
+        return self._introduce(self._near, traces)
 
     def _introduce(self, near: NearCheckpoint, traces: dict[str, Trace]) -> bool:
-        """The unit ran here before it had these stores: tell them under which epoch, or they would call it unknown.
+        """The unit ran here under an epoch its stores do not know: it had none yet, or they lost their folders since.
 
         A quorum that knows nothing would have it start from nothing, beside a good near
-        checkpoint. So all stores must be there to say that they are new.
+        checkpoint. So all stores must be there to say so, and are told the epoch.
         """
         if len(traces) < len(self.stores) or not all(trace.joined for trace in traces.values()):
             for name in traces:

@@ -285,6 +285,41 @@ def test_a_store_that_cannot_learn_is_not_claimed_from(stores, base):
     assert start(again).manifest == item
 
 
+@pytest.mark.parametrize("lost", ["all", "those that granted the last epoch"])
+@pytest.mark.parametrize("epoch_known", [True, False])
+def test_stores_lost_while_a_unit_is_being_started_do_not_wait_for_each_other(stores, lost, epoch_known):
+    """The unit's own host has everything. Its stores lost their folders after the near checkpoint was looked at."""
+    contents = Contents()
+    for _ in range(3):
+        start(stores)
+    stored(stores, checkpoint(contents, 1, epoch=3), contents)
+    stores[2].cut = True
+    got = start(stores)
+    stores[2].cut = False
+    item = checkpoint(contents, 2, epoch=got.epoch)
+    stored(stores[:2], item, contents)
+    for store in stores if lost == "all" else stores[:2]:
+        wiped(store)
+    near = NearCheckpoint(got.epoch if epoch_known else 3 if lost != "all" else 0, item.frame + 3)
+
+    again = start(stores, near=near, known_epoch=got.epoch)
+
+    assert (again.near, again.manifest if lost == "all" else None) == (near, None)
+    assert again.epoch > got.epoch
+    assert all(store.trace(UNIT).epoch == again.epoch for store in stores)
+
+
+def test_a_lost_store_waits_for_one_that_is_away_although_the_unit_is_here(stores):
+    """The one that is away may have granted a later epoch to somebody else."""
+    start(stores)
+    wiped(stores[0])
+    wiped(stores[1])
+    stores[2].cut = True
+
+    with pytest.raises(StateRefused, match="HF-R012"):
+        start(stores, near=NearCheckpoint(1, 5), known_epoch=1)
+
+
 def test_activations_at_once_never_share_an_epoch(base):
     """They may outbid each other or give way; two that start have different epochs."""
 
