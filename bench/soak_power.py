@@ -23,6 +23,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -124,29 +125,50 @@ def record(case: str, work: Path, log: Path, port: int) -> None:
     from holdfast.engine.session import close_session, open_session
 
     spark = open_session(work.parent / "session")
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND)
+    sender = Sender(port, range(LIVE_ROWS), lambda row: told(handle, str(row).encode()))
+    if case == "live":
+        sender.start()
     run = start_graph(process(case, work, port).graph(), spark=spark, frames_at_once=1)
     if case == "live":
-        handle = os.open(log, os.O_WRONLY | os.O_APPEND)
-        send(port, range(LIVE_ROWS), lambda row: told(handle, str(row).encode()))
+        sender.join()
+        if sender.failed:
+            raise SystemExit(f"a row was refused: {sender.failed}")
         until(lambda: len(table(case, work)) >= LIVE_ROWS, run)
         run.stop()
     run.wait()
     close_session(spark)
 
 
-def send(port: int, rows: range, answered: Any = lambda row: None) -> None:
-    """One row after the other; `answered` is told of each that its source took."""
-    with socket.create_connection(("127.0.0.1", port)) as line:
-        file = line.makefile("rwb")
-        for row in rows:
-            at = pd.Timestamp.now("UTC").isoformat()
-            file.write(json.dumps({"ts": at, "id": row, "k": row % KEYS, "v": row}).encode() + b"\n")
-            file.flush()
-            answer = file.readline()
-            if not answer.startswith(b"ok"):
-                raise SystemExit(f"row {row} was answered {answer!r}")
-            answered(row)
-            time.sleep(0.02)
+class Sender(threading.Thread):
+    """One row after the other, from when the source listens; a live process starts with its first row."""
+
+    def __init__(self, port: int, rows: range, tell: Any = lambda row: None) -> None:
+        super().__init__(daemon=True)
+        self._port, self._rows, self._tell = port, rows, tell
+        self.answered: list[int] = []
+        self.failed = ""
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        line = None
+        while line is None:
+            with contextlib.suppress(OSError):
+                line = socket.create_connection(("127.0.0.1", self._port))
+            if line is None and self.over.wait(0.05):
+                return
+        with line, line.makefile("rwb") as file:
+            for row in self._rows:
+                at = pd.Timestamp.now("UTC").isoformat()
+                file.write(json.dumps({"ts": at, "id": row, "k": row % KEYS, "v": row}).encode() + b"\n")
+                file.flush()
+                answer = file.readline()
+                if not answer.startswith(b"ok"):
+                    self.failed = f"row {row} was answered {answer!r}"
+                    return
+                self._tell(row)
+                self.answered.append(row)
+                self.over.wait(0.02)
 
 
 def until(reached: Any, run: Any, seconds: float = 60.0) -> None:
@@ -185,10 +207,15 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
     from holdfast.engine.run import start_graph
     from holdfast.errors import HoldfastError
 
+    sender = Sender(port, range(LIVE_ROWS, LIVE_ROWS + 2))  # new rows come, whatever was lost
     try:
+        if case == "live":
+            sender.start()
         run = start_graph(process(case, work, port).graph(), spark=spark, frames_at_once=1)
         notes = [note for note in run.notes if "went down" in note or "put back" in note]
         if case == "live":
+            sender.join(60.0)
+            answered = answered + sender.answered
             until(lambda: {*answered} <= {row[1] for row in table(case, work)}, run, 20.0)
             run.stop()
         run.wait()
@@ -196,6 +223,10 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
         return {"is": "refused", "code": error.code, "what": str(error)}
     except Exception as error:
         return {"is": "broken", "what": f"{type(error).__name__}: {error}"}
+    finally:
+        sender.over.set()
+    if case == "live" and len(sender.answered) < 2:
+        return {"is": "WRONG", "what": f"new rows were not taken: {sender.failed or 'no answer'}"}
     rows = table(case, work)
     if case == "live":
         ids = [row[1] for row in rows]
@@ -301,7 +332,11 @@ def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syn
         part.write_text(json.dumps({"cuts": cuts[first : first + PER_PROCESS], "ideal": ideal}))
         with open(folder / "going-on.txt", "ab") as said:
             answer = subprocess.run([*base, "--go-on", case, "--cuts", str(part)], stdout=subprocess.PIPE, stderr=said, text=True)
-        found += [json.loads(line) for line in answer.stdout.splitlines() if line.startswith('{"case"')]
+        done = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith('{"case"')]
+        for each in done:
+            if each["is"] != "right":
+                say(json.dumps(each))
+        found += done
         kinds = Counter(each["is"] for each in found)
         say(f"{case}: {len(found)} of {len(cuts)}: {dict(kinds)}")
     return found
