@@ -40,7 +40,7 @@ POINTS = 1000
 # Threads and callbacks that PySpark never gives back: a new process after so many runs.
 PER_PROCESS = 50
 FRAMES, PER_FRAME, KEYS = 8, 6, 3
-LIVE_ROWS = 60
+LIVE_ROWS, APART_S = 60, 0.02
 CASES = ("sqlite", "duckdb", "parquet", "spark", "ecoc", "live")
 
 
@@ -126,7 +126,8 @@ def record(case: str, work: Path, log: Path, port: int) -> None:
 
     spark = open_session(work.parent / "session")
     handle = os.open(log, os.O_WRONLY | os.O_APPEND)
-    sender = Sender(port, range(LIVE_ROWS), lambda row: told(handle, str(row).encode()))
+    _since(work).write_text(pd.Timestamp.now("UTC").isoformat())
+    sender = Sender(port, range(LIVE_ROWS), _since(work), lambda row: told(handle, str(row).encode()))
     if case == "live":
         sender.start()
     run = start_graph(process(case, work, port).graph(), spark=spark, frames_at_once=1)
@@ -141,11 +142,15 @@ def record(case: str, work: Path, log: Path, port: int) -> None:
 
 
 class Sender(threading.Thread):
-    """One row after the other, from when the source listens; a live process starts with its first row."""
+    """One row after the other, from when the source listens; a live process starts with its first row.
 
-    def __init__(self, port: int, rows: range, tell: Any = lambda row: None) -> None:
+    Times are those of the recorded run, also hours later: the time between is not what is tried.
+    """
+
+    def __init__(self, port: int, rows: range, since: Path, tell: Any = lambda row: None) -> None:
         super().__init__(daemon=True)
         self._port, self._rows, self._tell = port, rows, tell
+        self._since = pd.Timestamp(since.read_text())
         self.answered: list[int] = []
         self.failed = ""
         self.over = threading.Event()
@@ -159,7 +164,7 @@ class Sender(threading.Thread):
                 return
         with line, line.makefile("rwb") as file:
             for row in self._rows:
-                at = pd.Timestamp.now("UTC").isoformat()
+                at = (self._since + pd.Timedelta(seconds=row * APART_S)).isoformat()
                 file.write(json.dumps({"ts": at, "id": row, "k": row % KEYS, "v": row}).encode() + b"\n")
                 file.flush()
                 answer = file.readline()
@@ -168,7 +173,11 @@ class Sender(threading.Thread):
                     return
                 self._tell(row)
                 self.answered.append(row)
-                self.over.wait(0.02)
+                self.over.wait(APART_S)
+
+
+def _since(work: Path) -> Path:
+    return work.parent / "since"
 
 
 def until(reached: Any, run: Any, seconds: float = 60.0) -> None:
@@ -207,7 +216,7 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
     from holdfast.engine.run import start_graph
     from holdfast.errors import HoldfastError
 
-    sender = Sender(port, range(LIVE_ROWS, LIVE_ROWS + 2))  # new rows come, whatever was lost
+    sender = Sender(port, range(LIVE_ROWS, LIVE_ROWS + 2), _since(work))  # new rows come, whatever was lost
     try:
         if case == "live":
             sender.start()

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["drafted", "make_folder", "put_in_place", "sweep", "sync_file", "sync_folder", "write_whole"]
+__all__ = ["drafted", "make_folder", "put_in_place", "sweep", "sync_file", "sync_folder", "sync_names", "sync_way", "write_whole"]
 
 _DRAFT = ".draft"
 _attempts = itertools.count()
@@ -81,6 +81,26 @@ def make_folder(path: Path | str, *, sync: bool = False, mode: int = 0o777) -> N
     if sync:
         for folder in reversed(made):
             sync_folder(folder.parent)
+
+
+def sync_way(folder: Path | str) -> None:
+    """The name of a folder and of those above it, as far as its disk goes: whoever made them may have died before it synced."""
+    for above in Path(folder).absolute().parents:
+        try:
+            sync_folder(above)
+        except PermissionError:  # not ours to open, nor to have made
+            return
+        if above.is_mount():
+            return
+
+
+def sync_names(root: Path | str, *, but: tuple[str, ...] = ()) -> None:
+    """All names below a folder, and its own; `but`: names of folders that are passed over."""
+    for here, folders, _ in os.walk(root):
+        folders[:] = [name for name in folders if name not in but]
+        with contextlib.suppress(FileNotFoundError):
+            sync_folder(here)
+    sync_way(root)
 
 
 def sweep(folder: Path | str) -> int:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.atomic import sync_file, sync_folder, write_whole
+from holdfast.atomic import sync_file, write_whole
 from holdfast.engine.board import Board
 from holdfast.engine.disks import is_full
 from holdfast.engine.statefiles import RECORDS_KEPT, StateFiles
@@ -75,6 +75,7 @@ class Durable(threading.Thread):
         self._cannot_tell = {sink.stream for sink in graph.sinks if not sink.writer.idempotent}
         self._board, self._crew, self._fail = board, crew, fail
         self._stands: dict[str, _Stand] = {}
+        self._named: set[Path] = set()  # folders whose own names are synced
         self._halted = threading.Event()
         self._round = threading.Lock()
         self.error: BaseException | None = None
@@ -85,6 +86,7 @@ class Durable(threading.Thread):
     def begin(self) -> None:
         """What this run found is made safe before it forgets anything."""
         for unit in self._crew:
+            self._named.add(unit.folder.parents[1])  # the state folder
             stand = self._stands[unit.unit.name] = _Stand(tells=bool(self._cannot_tell & {*unit.unit.outputs}))
             self._sync_unit(unit, stand, unit.committed)
             with self._board.changed:
@@ -131,6 +133,9 @@ class Durable(threading.Thread):
             files.hold_from(0)
             return RECORDS_KEPT
         files.hold_from(stand.settled)
+        # Folders that it throws away and makes again have new names, under the old ones.
+        gone = self._crew[unit].folder
+        self._named.difference_update([folder for folder in list(self._named) if folder.is_relative_to(gone)])
         return max(RECORDS_KEPT, self._crew[unit].committed - stand.settled + 1)
 
     def _is_behind(self) -> bool:
@@ -250,9 +255,13 @@ class Durable(threading.Thread):
         self.syncs += 1
 
     def _sync_folders(self, folders: Iterable[Path]) -> None:
+        """The names in these, and the way to them: a folder whose own name is lost takes all that is in it along."""
         for folder in folders:
-            sync_folder(folder)
-            self.syncs += 1
+            self._sync(folder)
+            while folder not in self._named and folder.parent != folder:
+                self._named.add(folder)
+                folder = folder.parent
+                self._sync(folder)
 
 
 class _NoRoom(Exception):

@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.atomic import make_folder, write_whole
+from holdfast.atomic import make_folder, sync_names, write_whole
 from holdfast.engine import torn
 from holdfast.engine.board import Sealed
 from holdfast.engine.trusted import owned_by_another
@@ -94,6 +94,8 @@ class StateFolder:
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock = handle
         self.may_be_torn = torn.may_be_torn(self.root)
+        # A run that was killed may have made folders whose names are not on disk yet; what is synced in them would go too.
+        sync_names(self.root, but=("staging", "logs", "spark", "reports"))
         try:
             self.identity = identity_of(self.root)
             self._start_id = _begun(self.root / "starts")

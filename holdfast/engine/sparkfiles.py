@@ -61,14 +61,14 @@ class SparkFiles:
             with contextlib.suppress(FileNotFoundError):  # Spark tidied it away: it is not needed any more
                 sync_file(path)
                 touched.add(path.parent)
-        for folder in touched | {self._folder.parent}:
+        for folder in touched | {self._folder.parent, self._folder.parent.parent}:
             with contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)
         self._synced, self._folders = there, folders
         names = sorted(str(path.relative_to(self._folder)) for path in there)
         write_whole(self._list, json.dumps({"frame": frame, "files": names}), sync=True)
         self.durable = frame
-        return len(fresh) + len(touched) + 3
+        return len(fresh) + len(touched) + 4
 
 
 def keep_listed(root: Path) -> int | None:

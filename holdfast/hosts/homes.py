@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.atomic import make_folder, write_whole
+from holdfast.atomic import make_folder, sync_way, write_whole
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host, spread
 from holdfast.graph.secrets import Secret
@@ -101,7 +101,8 @@ class Homes:
         mark = as_note({"host": host, "life": life_now, "of": self.identity})
         if life is not None:
             _clear_away(folder)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, mode=0o700)
+        sync_way(folder)
         # Known as lost before it is there again: a crash in between makes it one life more, never one less.
         self.lives[host] = life_now
         _write(self._lives_file, as_note({"lives": self.lives}))
@@ -188,7 +189,7 @@ class Homes:
             new = Path(now.get(key, self._root / key))
             if old == new or not old.is_dir():
                 continue
-            new.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(new, sync=True, mode=0o700)
             for entry in old.iterdir():
                 if entry.name != "quarantine" and not (new / entry.name).exists():
                     shutil.move(entry, new / entry.name)

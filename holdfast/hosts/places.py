@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from holdfast.atomic import sync_way
+
 __all__ = ["LOCK_S_MAX", "Folder", "Place", "StoreAway", "UrlPlace", "place_at"]
 
 # A request takes milliseconds to seconds. Who waits longer waits for a frozen holder and should try elsewhere.
@@ -78,6 +80,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
+        self._named: set[str] = set()  # folders whose names are synced: whoever made them may have died before that
 
     def __str__(self) -> str:
         return str(self.root)
@@ -88,17 +91,21 @@ class Folder:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             with contextlib.suppress(PermissionError):  # somebody else's folder that we may write to stays as it is
                 self.root.chmod(0o700)
-            self._sync(self.root.parent)
+            sync_way(self.root)
+            self._named.clear()
 
     def make(self, path: str) -> None:
         folder = self.root / path
         with self._told(path):
             if folder.is_symlink():  # what we write and delete would be somebody else's
                 raise StoreAway(f"{folder} is a symbolic link, and none is ours")
-            if not folder.is_dir():
+            is_there = folder.is_dir()
+            if not is_there:
                 with contextlib.suppress(FileExistsError):  # made by another unit's thread at this moment
                     folder.mkdir(mode=0o700)
+            if not is_there or path not in self._named:
                 self._sync(folder.parent)
+                self._named.add(path)
 
     def read(self, path: str) -> bytes | None:
         with self._told(path):
