@@ -5,7 +5,7 @@ the hosts and the sinks' files (`power/recorder.c`, preloaded; built here with c
 disk as POSIX promises it (`power/disk.py`) makes the folders as they may be found after a loss of power at any moment:
 what was synced is there, of the rest a seeded part. From each such image the process is started again and run to
 its end; then the tables have to be those of the undisturbed run, or, of a live source, hold every row whose
-sender had its answer before the cut, and none twice.
+sender had its answer before the cut, and none twice. A function that is a sink may be told a frame again, and then the same.
 
     make soak-power         python -m bench.soak_power --points 30 --cases live
 
@@ -33,6 +33,7 @@ import pandas as pd
 
 from bench.power.disk import Disk, records, told, whole
 from bench.report import finish, say
+from holdfast.atomic import sync_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDER = Path(__file__).with_name("power") / "recorder.c"
@@ -41,7 +42,7 @@ POINTS = 1000
 PER_PROCESS = 50
 FRAMES, PER_FRAME, KEYS = 8, 6, 3
 LIVE_ROWS, APART_S = 60, 0.02
-CASES = ("sqlite", "duckdb", "parquet", "spark", "ecoc", "live")
+CASES = ("sqlite", "duckdb", "parquet", "callback", "spark", "ecoc", "live")
 
 
 # ---- the processes ----
@@ -87,6 +88,18 @@ def process(case: str, work: Path, port: int) -> Any:
         p.sink("summed", hf.write.duckdb(out / "summed.duckdb", "summed"))
     elif case in ("parquet", "spark"):
         p.sink("summed", hf.write.parquet(out / "summed"))
+    elif case == "callback":
+
+        def tell(rows, frame):
+            """Whole and synced, line by line, as an outside world would have it."""
+            with open(out / "told.jsonl", "ab") as file:
+                told_now = [[r["k"], r["id"], r["n"], r["sum"]] for r in rows.to_pylist()]
+                file.write(b"\n" + json.dumps([frame, told_now]).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            sync_folder(out)
+
+        p.sink("summed", hf.write.callback(tell))
     else:
         p.sink("summed", hf.write.sqlite(out / "summed.db", "summed"))
     if case == "ecoc":
@@ -110,6 +123,14 @@ def table(case: str, work: Path) -> list[tuple]:
             rows = pq.read_table(path, columns=["k", "id", "n", "sum"]).to_pylist()
             found += [(row["k"], row["id"], row["n"], row["sum"], int(path.stem[6:])) for row in rows]
         return sorted(found)
+    if case == "callback":
+        frames: dict[int, list] = {}
+        for line in (out / "told.jsonl").read_bytes().split(b"\n"):
+            with contextlib.suppress(ValueError):  # torn: the call never returned
+                frame, rows = json.loads(line)
+                if frames.setdefault(frame, rows) != rows:
+                    raise AssertionError(f"frame {frame} was told as {frames[frame]} and as {rows}")
+        return sorted((*row, frame) for frame, rows in frames.items() for row in rows)
     import sqlite3
 
     with contextlib.closing(sqlite3.connect(out / "summed.db")) as opened:
@@ -236,7 +257,10 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
         sender.over.set()
     if case == "live" and len(sender.answered) < 2:
         return {"is": "WRONG", "what": f"new rows were not taken: {sender.failed or 'no answer'}"}
-    rows = table(case, work)
+    try:
+        rows = table(case, work)
+    except AssertionError as error:
+        return {"is": "WRONG", "what": str(error)}
     if case == "live":
         ids = [row[1] for row in rows]
         lost, doubled = {*answered} - {*ids}, [i for i, count in Counter(ids).items() if count > 1]
