@@ -29,7 +29,7 @@ from holdfast.graph.units import Unit
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.rowwise import apply_rowwise
 
-__all__ = ["FramePlan", "StreamPlan", "call_operator", "param_columns", "port_key"]
+__all__ = ["FramePlan", "StreamPlan", "bounded", "call_operator", "param_columns", "port_key", "tag"]
 
 
 # They carry a row's frame and close by its boundary, so they never mix two frames.
@@ -263,13 +263,18 @@ class StreamPlan:
 
 
 def with_boundary(ticks: DataFrame, load: Load, lateness_ms: int, plan: str) -> DataFrame:
-    """A port of the stream part: rows, with the watermark set from the frame's boundary.
+    """A port of the stream part: rows, with the watermark set from the frame's boundary."""
+    if not load.boundary_row:
+        return ticks.mapInArrow(loader(load, plan), load.schema.ddl)
+    rows = ticks.mapInArrow(loader(load, plan), f"{load.schema.ddl}, {BOUNDARY} boolean")
+    return bounded(rows, load.time, lateness_ms)
+
+
+def bounded(rows: DataFrame, time: str, lateness_ms: int) -> DataFrame:
+    """Rows without those that carry the boundary, which have moved the watermark.
 
     The filter that takes the boundary row out must name the time column: any other
     filter is pushed below the watermark and no window ever closes.
     """
-    if not load.boundary_row:
-        return ticks.mapInArrow(loader(load, plan), load.schema.ddl)
-    rows = ticks.mapInArrow(loader(load, plan), f"{load.schema.ddl}, {BOUNDARY} boolean")
-    seen = rows.withWatermark(_q(load.time), f"{lateness_ms} milliseconds")
-    return seen.where(~F.col(BOUNDARY) | F.col(_q(load.time)).isNull()).drop(BOUNDARY)
+    seen = rows.withWatermark(_q(time), f"{lateness_ms} milliseconds")
+    return seen.where(~F.col(BOUNDARY) | F.col(_q(time)).isNull()).drop(BOUNDARY)

@@ -2,8 +2,8 @@
 
 Every operator's function is called once on DataFrames without rows, in order of
 the graph; what it returns gives the schema of its streams, and its analysed plan
-says what would make a replay differ (`engine.determinism`). Sources and sinks are
-never opened.
+says what would make a replay differ (`engine.determinism`) and what Spark would refuse
+only at run time (`engine.refusals`). Sources and sinks are never opened.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.engine.building import active, own_session
@@ -21,19 +22,22 @@ from holdfast.engine.determinism import look
 from holdfast.engine.failure import user_lines
 from holdfast.engine.ingest_query import stream_of
 from holdfast.engine.manners import alone, settings_of
-from holdfast.engine.plan import call_operator, param_columns
+from holdfast.engine.plan import bounded, call_operator, param_columns, tag
+from holdfast.engine.refusals import frame_refused, stream_refused
+from holdfast.engine.worker import BOUNDARY
 from holdfast.errors import Finding, HoldfastError, ProcessRefused
 from holdfast.graph.fitting import source_times
 from holdfast.graph.model import Graph, Operator, Source
 from holdfast.graph.reserved import reserved_in
 from holdfast.graph.schemas import Schema
+from holdfast.graph.units import Unit, cut
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.library import keyed_function
 from holdfast.operators.rowwise import apply_rowwise
 from holdfast.sources.fit import check_fits
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["check_types", "infer", "with_schemas"]
 
@@ -63,6 +67,7 @@ def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Fi
     """Schema of every stream; what is wrong; operators that need one chunk and one partition."""
     schemas, findings = _source_schemas(graph, spark)
     pinned: set[str] = set()
+    streamed: dict[str, DataFrame] = {}  # what leaves operators over the stream
     spark = own_session(spark)  # what the functions leave there, views first of all, is not seen by the run
     with _quiet(), active(spark):
         for operator in graph.order:
@@ -74,12 +79,16 @@ def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Fi
             findings += settings_of(operator, spark)
             typing = _Typing(graph, operator, inputs, spark)
             schemas.update(typing.schemas)
+            streamed.update(typing.streamed)
             if operator.kind != "keyed":  # of a keyed one they are declared, and were seen before
                 for schema in typing.schemas.values():
                     findings += reserved_in(schema.names, f"operator {operator.name!r}", operator.line)
             findings += typing.findings
             if typing.pinned:
                 pinned.add(operator.name)
+        for unit in cut(graph):
+            if unit.stream_part and unit.frame_part and all(each.warning for each in findings):
+                findings += _unit_refused(graph, unit, spark, schemas, streamed)
     findings += _feedback_fits(graph, schemas)
     for sink in graph.sinks:
         if sink.stream in schemas and hasattr(sink.writer, "check"):
@@ -131,6 +140,7 @@ class _Typing:
 
     def __init__(self, graph: Graph, operator: Operator, inputs: list[Schema], spark: SparkSession) -> None:
         self.schemas: dict[str, Schema] = {}
+        self.streamed: dict[str, DataFrame] = {}
         self.findings: list[Finding] = []
         self.pinned = False
         self._graph, self._operator, self._inputs = graph, operator, inputs
@@ -149,7 +159,12 @@ class _Typing:
         if operator.kind == "keyed":
             self.schemas = dict(operator.options["emits"])
             return
-        empty = _streaming if operator.kind == "stream" else _batch
+        if operator.kind == "stream":
+            empty = partial(_streaming, time=graph.time, lateness_ms=operator.options.get("lateness_ms") or 0)
+        else:
+            empty = _batch
+        if operator.spark_conf and not settings_of(operator, spark):
+            spark = own_session(spark, operator.spark_conf)
         ports = {edge.port: empty(spark, s) for edge, s in zip(operator.inputs, self._inputs, strict=True)}
         dfs = list(ports.values())
         if operator.kind in ("aggregate", "join"):
@@ -165,8 +180,6 @@ class _Typing:
         else:
             made = apply_rowwise(operator.kind, operator.options, dfs, operator.outputs)
         self._look(list(made.values()), False)
-        if operator.kind == "stream" and any(graph.time in schema for schema in self._inputs if isinstance(graph.time, str)):
-            self.findings += _watermarks(operator, graph.time, list(made.values()))
         found = {stream: Schema.of(df.schema) for stream, df in made.items()}
         for stream, wanted in (operator.options.get("emits") or {}).items():
             # Of outputs=["lo", "hi"] only the names are declared.
@@ -175,6 +188,21 @@ class _Typing:
                     _differs(operator.line, stream, f"operator {operator.name!r}", wanted, found[stream])
                 )
         self.schemas = found
+        if all(each.warning for each in self.findings):
+            self._refused(made)
+
+    def _refused(self, made: dict[str, DataFrame]) -> None:
+        """What else is wrong says more than what Spark makes of it: asked only if nothing was found."""
+        operator, graph = self._operator, self._graph
+        if operator.kind == "stream":
+            self.streamed = made
+            whole = tag(list(made.values()), operator.outputs, self.schemas)
+            found = [stream_refused(operator, whole, operator.options["mode"], _time_of(graph))]
+        elif operator.kind == "frame":
+            found = [frame_refused(operator, df) for df in made.values()]
+        else:
+            return  # expressions alone, which Spark has analysed
+        self.findings += [finding for finding in found if finding is not None][:1]
 
     def _look(self, dfs: list[DataFrame], float_sums: bool) -> None:
         operator, graph = self._operator, self._graph
@@ -198,33 +226,50 @@ class _Typing:
                 self.findings.append(_unpinned(graph, operator))
 
 
-def _watermarks(operator: Operator, time: str, dfs: list[DataFrame]) -> list[Finding]:
-    """The frame's boundary is the watermark of every port that has the time column; Spark allows no second one."""
-    if not any("EventTimeWatermark" in df._jdf.queryExecution().analyzed().treeString() for df in dfs):
+def _unit_refused(
+    graph: Graph, unit: Unit, spark: SparkSession, schemas: dict[str, Schema], streamed: dict[str, DataFrame]
+) -> list[Finding]:
+    """Built-ins that share the streaming plan of an operator: a window function in a `map`, for one."""
+    above = graph.operator(unit.stream_part[0])
+    dfs = {port.stream: _streaming(spark, schemas[port.stream], graph.time, 0) for port in unit.inputs} | streamed
+    found: list[Finding | None] = []
+    for operator in map(graph.operator, unit.frame_part):
+        made = apply_rowwise(operator.kind, operator.options, [dfs[edge.stream] for edge in operator.inputs], operator.outputs)
+        dfs |= made
+        found.append(stream_refused(operator, tag(list(made.values()), operator.outputs, schemas), above.options["mode"], None))
+    whole = tag([dfs[stream] for stream in unit.outputs], unit.outputs, schemas)
+    if stream_refused(above, whole, above.options["mode"], None) is None:  # what counts is the plan of the unit
         return []
-    return [
-        Finding(
-            "HF-G043", "WatermarkTwice", f"operator {operator.name!r} sets a watermark, and its input has one.",
-            where=_where(operator),
-            why=f"frames carry the watermark of {time!r}, the process's time: it is the boundary of the frame",
-            effect=_NOTHING,
-            do="leave withWatermark out; to wait for rows that come late declare it: lateness='10 seconds'",
-        )
-    ]  # fmt: skip
+    return [finding for finding in found if finding is not None][:1]
+
+
+def _time_of(graph: Graph) -> str | None:
+    return graph.time if isinstance(graph.time, str) else None
 
 
 def _batch(spark: SparkSession, schema: Schema) -> DataFrame:
-    return _without_rows(spark.range(0), schema)
+    return _no_rows(spark.range(1), "id", schema)
 
 
-def _streaming(spark: SparkSession, schema: Schema) -> DataFrame:
-    return _without_rows(spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load(), schema)
-
-
-def _without_rows(df: DataFrame, schema: Schema) -> DataFrame:
+def _streaming(spark: SparkSession, schema: Schema, time: object, lateness_ms: int) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return df.select(*[F.lit(None).cast(column.type).alias(column.name) for column in schema.columns])
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "1").load()
+    if time not in schema.names:
+        return _no_rows(rows, "value", schema)
+    return bounded(_no_rows(rows, "value", schema, (F.col("value") < 0).alias(BOUNDARY)), str(time), lateness_ms)
+
+
+def _no_rows(df: DataFrame, zero: str, schema: Schema, *more: Column) -> DataFrame:
+    """Columns of no rows that look to Spark's optimiser as a run's do: neither constants nor known to be none.
+
+    What it sees through, a null or an empty range, it plans away, and with it what it would refuse.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    row = F.lit(None).cast(StructType.fromDDL(schema.ddl))
+    return df.select(F.inline(F.array_repeat(row, F.col(zero).cast("int"))), *more)
 
 
 # ---- findings ----
