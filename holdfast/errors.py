@@ -74,6 +74,7 @@ class HoldfastError(Exception):
     """Base of all our errors. `exit_code` is what the shell sees."""
 
     exit_code = 5
+    may_pass = False  # it may be over by the next try: the network, memory, a disk; set on the one that is
 
     def __init__(
         self,

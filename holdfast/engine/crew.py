@@ -344,6 +344,7 @@ class Crew:
             error = near_damaged(self._graph, name, self._homes.host_of[name], error)
         self._supervisor.died(name, frame, error)
         care = self._supervisor.care(name)
+        error = care.error or error  # what it is given up with may say more
         what = "given up" if care.condition == "GIVEN_UP" else "died"
         with contextlib.suppress(OSError):  # on a full disk it is in the log alone, or nowhere
             self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)

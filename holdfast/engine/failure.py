@@ -1,23 +1,30 @@
 """From what Spark throws to an error a person can use.
 
 A worker's exception reaches the driver as text inside text. If it is one of ours,
-its fields are read back; if the user's code raised, the traceback is cut to the
-user's own lines; if the JVM is gone, that is said.
+its fields are read back; if the user's code raised, there or while its frame was planned,
+the traceback is cut to the user's own lines; if the JVM is gone, that is said. What may
+be over by the next try is marked (`engine.passing`).
 """
 
 from __future__ import annotations
 
 import re
+import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engine.disks import full_at_start, full_while_running, is_full
+from holdfast.engine.passing import may_pass, plan_is_refused, raised_may_pass
 from holdfast.errors import FrameDiffers, HoldfastError, OperatorError, SourceError, UnitError
 from holdfast.graph.model import Graph
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["explain", "explain_start", "host_lost", "near_damaged", "our_error", "sql_error", "stalled", "user_lines"]
+__all__ = [
+    "explain", "explain_start", "frames_lost", "host_lost", "near_damaged", "our_error", "same_again", "sql_error", "stalled",
+    "user_lines",
+]  # fmt: skip
 
 _OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
 _FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
@@ -25,11 +32,14 @@ _KINDS = {"S": SourceError, "F": FrameDiffers, "O": OperatorError}
 _OF_ROWS = frozenset({"HF-U090"})  # raised by what a row says, not by how the unit does: on_error decides
 _USERS = frozenset({"HF-U070", "HF-U071"})  # by its code one of a unit; what it tells of is the user's function
 _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
-# SQLSTATE class 22 is "data exception", 21 "cardinality violation": a row the expression cannot bear. P0001 is what
-# raise_error() and assert_true() say.
-_SQL_ERROR = re.compile(r"(\[[A-Z][A-Z0-9_.]*\][^\n]*)SQLSTATE: (?:2[12]\w{3}|P0001)")
+# SQLSTATE class 22 is "data exception", 21 "cardinality violation", 23 "integrity constraint violation" (a key twice in a
+# map): a row the expression cannot bear. P0001 is what raise_error() and assert_true() say.
+_SQL_ERROR = re.compile(r"(\[[A-Z][A-Z0-9_.]*\][^\n]*)SQLSTATE: (?:2[123]\w{3}|P0001)")
 # What Spark's analyser says, however it is wrapped on its way.
 _REFUSED = re.compile(r"(?:Extended)?AnalysisException:?\s+([^\n]+)")
+_JVM_GONE = frozenset({"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "EOFError"})
+_PLAN = Path(__file__).with_name("plan.py")  # calls the user's functions
+_CALLING = "An error occurred while calling "
 _FOREIGN = ("/pyspark/", "/holdfast/", "/py4j/", "/cloudpickle/", "pyspark.zip", "<frozen", "/pandas/", "/pyarrow/")
 
 
@@ -37,7 +47,8 @@ def explain(
     graph: Graph, unit: str, query: StreamingQuery | None, error: BaseException | None, committed: int
 ) -> HoldfastError:
     """The one error that says why a unit's query ended."""
-    text = str(error) if error is not None else _query_text(query)
+    error = error if error is not None else _query_error(query)
+    text = str(error) if error is not None else "the query stopped without an error"
     where = f"stream process {graph.name!r}, unit {unit!r}, frame {committed + 1}"
     effect = f"frames up to {committed} are sealed and stay; frame {committed + 1} was not; nothing is lost"
     if is_full(error) or is_full(text):
@@ -46,8 +57,9 @@ def explain(
         return error
     ours = our_error(text)
     if ours is not None:
-        return ours
-    if _jvm_is_gone(error, text):
+        return _marked(ours, ours.why.partition("\n")[0]) if ours.code == "HF-O001" else ours
+    raised = user_lines(text) or _raised_here(error)
+    if not raised and _jvm_is_gone(error, text):
         return UnitError(
             "HF-U030",
             "JvmDied",
@@ -68,35 +80,53 @@ def explain(
             effect=effect,
             do="it is started again by itself; if it comes back, look for what kills it (dmesg, memory, native code)",
         )
-    if (refused := _REFUSED.search(text)) is not None and not user_lines(text):
+    if not raised and (refused := _refused(error, text)):
         return OperatorError(
             "HF-U071",
             "PlanRefused",
-            f"Spark refused the plan of unit {unit!r}: {refused[1].strip()[:200]}",
+            f"Spark refused the plan of unit {unit!r}: {refused[:200]}",
             where=where,
             why="it is an error of the plan, met before a row was read: it comes again in the same way",
             effect=effect,
-            do="mend the operator and run again: the frame is taken anew",
+            do="correct the operator and run again: the frame is taken anew",
         )
-    raised = user_lines(text) or sql_error(text)
+    raised = raised or sql_error(text)
     if raised:
-        return OperatorError(
+        met = OperatorError(
             "HF-O001",
             "OperatorRaised",
             f"an operator of unit {unit!r} raised: {raised[-1].strip()}",
             where=where,
             why="\n".join(raised),
             effect=effect,
-            do="mend the operator and run again: the frame is taken anew",
+            do="correct the operator and run again: the frame is taken anew",
         )
-    return UnitError(
+        return _marked(met, raised[-1])
+    met = UnitError(
         "HF-U031",
         "UnitDied",
-        f"the query of unit {unit!r} ended: {_first_line(text)}",
+        f"the query of unit {unit!r} ended: {_first_line(text, error)}",
         where=where,
-        why=_first_line(text),
+        why=_first_line(text, error),
         effect=effect,
-        do="run again: it goes on from there; if it comes back, see logs/spark.log in the state folder",
+        do="it is started again by itself; if it was given up, remove the cause (logs/spark.log in the state folder has the "
+        "whole story) and run again: it goes on from there",
+    )
+    met.may_pass = may_pass(error, text)
+    return met
+
+
+def same_again(unit: str, frame: int, error: HoldfastError, times: int) -> UnitError:
+    """What a unit is given up with when a further try would meet the same."""
+    return UnitError(
+        "HF-U074",
+        "SameAgain",
+        f"unit {unit!r} met the same error {times} times at frame {frame}: {error.what}",
+        where=error.where,
+        why="\n".join([*(() if error.why in error.what else (error.why,)), "nothing was made in between: it does not pass by itself"]),
+        effect=error.effect,
+        do="running again alone meets it again: change what the error names (the operator, its settings, what it reads; "
+        "logs/spark.log in the state folder has the whole story), then run again: the unit goes on with this frame",
     )
 
 
@@ -162,7 +192,7 @@ def explain_start(graph: Graph, error: BaseException) -> HoldfastError | None:
         "JvmDied",
         "Spark's Java process is gone.",
         where=f"stream process {graph.name!r}, before its first frame",
-        why=_first_line(str(error)),
+        why=_first_line(str(error), error),
         effect="nothing was started; sealed frames and sinks are as they were",
         do="run again; if it comes back, see logs/jvm.log in the state folder (killed for want of memory?)",
     )
@@ -220,26 +250,65 @@ def sql_error(text: str) -> list[str]:
     return [found[1].strip()[:300]] if found is not None else []
 
 
-def _query_text(query: StreamingQuery | None) -> str:
-    if query is None:
+def _marked(error: HoldfastError, raised: str) -> HoldfastError:
+    """What the user's code raised; with other advice if it may pass."""
+    if not raised_may_pass(raised):
+        return error
+    told = OperatorError(
+        error.code,
+        error.name,
+        error.what,
+        where=error.where,
+        why=error.why,
+        effect=error.effect,
+        do="it is started again by itself; if it was given up, see to what the operator could not reach and run again: the "
+        "frame is taken anew",
+    )
+    told.may_pass = True
+    return told
+
+
+def _raised_here(error: BaseException | None) -> list[str]:
+    """What the user's function raised while its frame was planned: in this process, so the traceback is at hand."""
+    frames = traceback.extract_tb(None if error is None else error.__traceback__)
+    called = [at for at, frame in enumerate(frames[:-1]) if (frame.name, Path(frame.filename)) == ("call_operator", _PLAN)]
+    if not called or Path(frames[called[-1] + 1].filename).is_relative_to(_PLAN.parents[1]):
+        return []
+    if type(error).__name__ in _JVM_GONE and "/py4j/" in frames[-1].filename:
+        return []  # it asked Spark, which is no longer there
+    return user_lines("".join(traceback.format_exception(error)))
+
+
+def _refused(error: BaseException | None, text: str) -> str:
+    """What Spark said, if it refused the plan."""
+    if may_pass(error, text):
         return ""
+    if plan_is_refused(error):
+        return _first_line(text, error)
+    found = _REFUSED.search(text)
+    return "" if found is None else found[1].strip()
+
+
+def _query_error(query: StreamingQuery | None) -> BaseException | None:
+    if query is None:
+        return None
     try:
-        error = query.exception()
+        return query.exception()
     except Exception as unreachable:
-        return str(unreachable)
-    return str(error) if error is not None else "the query stopped without an error"
+        return unreachable
 
 
 def _jvm_is_gone(error: BaseException | None, text: str) -> bool:
-    kind = type(error).__name__ if error is not None else ""
     return (
-        kind in ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "EOFError")
+        type(error).__name__ in _JVM_GONE
         or "Connection refused" in text
         or "Answer from Java side is empty" in text
         or "while sending or receiving" in text
     )
 
 
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else "no reason given"
+def _first_line(text: str, error: BaseException | None = None) -> str:
+    # py4j says first what it was about to call, and then what came of it.
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
+    kind = "" if error is None or hasattr(error, "getCondition") else f"{type(error).__name__}: "
+    return f"{kind}{lines[0][:300]}" if lines else kind.rstrip(": ") or "it does not say why"

@@ -6,7 +6,7 @@
 
 A query that ended with an error is started again from its own checkpoint, later each
 time; more deaths than tries within the window and it is given up, while the others go
-on. One that was stopped, or whose input ended, is left alone. Queries of the session
+on. One whose plan Spark refuses in the same way three times is given up then. One that was stopped, or whose input ended, is left alone. Queries of the session
 that were started elsewhere are watched too; of them nobody knows how to start them, so
 their death is only reported.
 
@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.passing import plan_is_refused, same_words
 from holdfast.errors import UnitError, UsageError
 from holdfast.graph.durations import duration_ms
 from holdfast.protocols.restarts import Died, Restart, RestartPolicy, Restarts
@@ -63,7 +64,7 @@ class QueryState:
             case "RESTARTING":
                 what = f"died: {self.error}; try {self.attempt} of {self.tries}, next in {self.next_in_s:.1f} s"
             case "GIVEN_UP" if self.ours:
-                what = f"given up after {self.tries} restarts: {self.error}"
+                what = f"given up after {self.attempt} restarts: {self.error}"
             case "GIVEN_UP":
                 what = f"died: {self.error}; it was started elsewhere, so it is not restarted"
             case "RUNNING" if self.attempt:
@@ -231,7 +232,9 @@ class Watch:
             self._move(each, "GIVEN_UP")
             return
         # Never the user's fault alone: a database that is away raises in the user's function too.
-        verdict = each.restarts.handle(Died(self._clock(), each.batch or 0, each.error, of_user=False))
+        passes = not plan_is_refused(error)
+        died = Died(self._clock(), each.batch or 0, same_words(each.error), of_user=False, passes=passes)
+        verdict = each.restarts.handle(died)
         if isinstance(verdict, Restart):
             each.attempt, each.next_s = verdict.attempt, verdict.at_s
             self._move(each, "RESTARTING")
@@ -275,7 +278,7 @@ def _given_up(state: QueryState, count: int) -> UnitError:
     return UnitError(
         "HF-U050",
         "QueryGivenUp",
-        f"query {state.query!r} was given up after {state.tries} restarts{others}.",
+        f"query {state.query!r} was given up after {state.attempt} restarts{others}.",
         where="hf.supervise",
         why=state.error,
         effect="what it had committed stays; the batch in work comes again when the query is started next",

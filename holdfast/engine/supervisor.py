@@ -19,15 +19,21 @@ from typing import assert_never
 
 from holdfast.engine.board import Board
 from holdfast.engine.disks import FULL
+from holdfast.engine.failure import same_again
+from holdfast.engine.passing import same_words
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.graph.durations import show_ms
 from holdfast.graph.restarting import Supervision
-from holdfast.protocols.restarts import Blame, Cured, Died, GiveUp, Restart, Restarts
+from holdfast.protocols.restarts import Blame, Cured, Died, Futile, GiveUp, Restart, Restarts
 
 __all__ = ["Care", "Met", "Supervisor"]
 
 # Between two looks whether a disk that was full has room again.
 _ROOM_S = 1.0
+# A stall, a killed worker, a lost host, damaged files that a backup replaces: the next try may fare better.
+_PASSES = frozenset({"HF-U032", "HF-U033", "HF-U034", "HF-U035", "HF-U036"})
+# What we found wrong ourselves comes out the same, and is not tried again; this we cannot know.
+_TRIED = _PASSES | {"HF-O001", "HF-U031", "HF-U090"}
 
 
 @dataclass
@@ -82,17 +88,21 @@ class Supervisor:
                 self._tell(unit)
                 return
             # Below one that was given up there is nothing to be gained, and what it would need may be gone.
-            if not _may_pass(error) or unit in self._board.left_out:
+            if error.code not in _TRIED or unit in self._board.left_out:
                 self._give_up(unit)
                 return
-            of_user = isinstance(error, OperatorError)
-            answer = care.machine.handle(Died(now, frame, f"{error.code} {error.what}", of_user))
+            of_user, passes = isinstance(error, OperatorError), error.may_pass or error.code in _PASSES
+            answer = care.machine.handle(Died(now, frame, same_words(f"{error.code} {error.what}"), of_user, passes))
             match answer:
                 case Restart(at_s, attempt):
                     care.condition, care.due_s, care.attempt = "RESTARTING", at_s, attempt
                 case Blame(blamed):
                     care.condition, care.due_s = "PROBING", None
                     self._to_probe.append((unit, blamed))
+                case Futile(times):
+                    care.error = same_again(unit, frame, error, times)
+                    self._last_met = Met(unit, frame, care.error)
+                    self._give_up(unit)
                 case GiveUp():
                     self._give_up(unit)
                 case _:
@@ -208,8 +218,3 @@ class Supervisor:
                 return f"{what}; looking for the rows that do it"
             case _:
                 return f"{what}; given up after {care.restarts} restarts"
-
-
-def _may_pass(error: HoldfastError) -> bool:
-    """Whether the next try may fare better; what we found wrong ourselves comes out the same."""
-    return error.code in ("HF-O001", "HF-U090", "HF-U031", "HF-U032", "HF-U033", "HF-U034", "HF-U035", "HF-U036")

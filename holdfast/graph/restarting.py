@@ -38,7 +38,8 @@ def restarts(
 ) -> Supervision:
     """How a unit that dies is restarted: at most `tries` times within `window`, `first` doubling up to `longest`.
 
-    A frame in work for longer than `stalled_after` counts as a death. tries=0 gives a unit up at once.
+    A frame in work for longer than `stalled_after` counts as a death. tries=0 gives a unit up at once. `tries` are for
+    what may pass; another error that comes back in the same way at the same frame gives a unit up the third time.
     """
     if isinstance(tries, bool) or not isinstance(tries, int) or tries < 0:
         raise refuse("HF-C003", "UnknownWord", f"tries={tries!r} is no count.", do="write tries=8, or 0 for never")

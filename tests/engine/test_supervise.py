@@ -107,6 +107,26 @@ def test_it_is_given_up_after_its_tries_while_the_others_go_on(session):
     assert caught.value.code == "HF-U050" and "ValueError: again" in caught.value.why
 
 
+class AnalysisException(Exception):
+    pass
+
+
+def test_a_plan_that_spark_refuses_three_times_is_not_started_again(session):
+    """What the user's function raises keeps its tries: a database that is away raises there."""
+    clock, told, writer = Clock(), [], Writer()
+    watch = watching(session, clock, told.append, tries=8)
+    watch.start(writer)
+    writer.fails = [AnalysisException(f"Sorting is not supported: plan {n}") for n in range(8)]
+    writer.query.die("x")
+    for _ in range(12):
+        watch.look()
+        clock.now += 30
+    assert len(writer.fails) == 5 and told[-1].state == "GIVEN_UP"
+    with pytest.raises(UnitError) as caught:
+        watch.wait()
+    assert "after 3 restarts" in caught.value.what and "Sorting is not supported" in caught.value.why
+
+
 def test_deaths_long_ago_are_forgotten(session):
     clock, told, writer = Clock(), [], Writer()
     watch = watching(session, clock, told.append, tries=1, window="1 minute")

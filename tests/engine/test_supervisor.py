@@ -31,6 +31,10 @@ def raised(what: str = "ValueError: x") -> OperatorError:
     return OperatorError("HF-O001", "OperatorRaised", what, effect="nothing is lost")
 
 
+def ended(what: str = "the query of unit 'pulse' ended: [ARROW_TYPE_MISMATCH] in stage 3.0") -> UnitError:
+    return UnitError("HF-U031", "UnitDied", what, where="frame 7", why="[ARROW_TYPE_MISMATCH]", effect="nothing is lost")
+
+
 @pytest.fixture
 def clock():
     return Clock()
@@ -150,6 +154,46 @@ def test_raising_twice_on_a_frame_is_looked_into_once(supervisor, clock):
 def test_what_we_found_wrong_ourselves_is_not_tried_again(board, supervisor):
     supervisor.died("pulse", 7, FrameDiffers("HF-F001", "FrameDiffers", "frame 7 came out otherwise.", effect="x"))
     assert board.units["pulse"].condition == "GIVEN_UP"
+
+
+def starts(board, clock, supervisor, errors) -> int:
+    """How often the unit is started before it is given up or the errors are used up."""
+    for at, error in enumerate(errors, 1):
+        supervisor.died("pulse", 7, error)
+        if board.units["pulse"].condition == "GIVEN_UP":
+            return at
+        clock.now_s += 30.0
+        assert supervisor.due() == ["pulse"]
+        supervisor.restarted("pulse")
+    return at + 1
+
+
+def test_what_comes_back_in_the_same_way_is_tried_three_times_and_told_once(board, clock):
+    """Whatever numbers Spark gives its stages: eight tries of it were minutes, and the advice was to run again."""
+    supervisor = Supervisor(board, restarts(tries=8), now=clock, chance=lambda: 0.0)
+    errors = [ended(f"the query of unit 'pulse' ended: [ARROW_TYPE_MISMATCH] in stage {3 * n}.0") for n in range(8)]
+    assert starts(board, clock, supervisor, errors) == 3
+    error = supervisor.given_up_error()
+    assert (error.code, error.exit_code, error.where, error.effect) == ("HF-U074", 5, "frame 7", "nothing is lost")
+    assert "met the same error 3 times at frame 7" in error.what and error.what.count("ARROW_TYPE_MISMATCH") == 1
+    assert "running again alone meets it again" in error.do
+    assert board.units["pulse"].trouble.endswith("given up after 2 restarts")
+    assert supervisor.last_met.error is error
+
+
+@pytest.mark.parametrize(
+    "errors",
+    [
+        [killed()] * 8,  # may pass
+        [ended("the query of unit 'pulse' ended: ConnectionError: x")] * 8,
+        [ended(), ended("the query of unit 'pulse' ended: NullPointerException")] * 4,
+    ],
+)
+def test_what_may_pass_or_is_not_the_same_keeps_its_tries(board, clock, errors):
+    for error in errors:
+        error.may_pass = error.may_pass or "ConnectionError" in error.what
+    supervisor = Supervisor(board, restarts(tries=8), now=clock, chance=lambda: 0.0)
+    assert starts(board, clock, supervisor, errors) == 9
 
 
 def test_a_frame_too_long_in_work_is_a_stall_and_idleness_is_not(board, clock, supervisor):

@@ -35,7 +35,7 @@ class Trouble:
 
     file: str
     count: int
-    do: str  # "kill" | "hang" | "raise"
+    do: str  # "kill" | "hang" | "refuse" | "raise"
 
     def __call__(self, counts):
         if (counts == self.count).any() and not Path(self.file).exists():
@@ -44,6 +44,8 @@ class Trouble:
             if self.do == "hang":
                 Path(self.file).touch()  # once
                 signal.pause()
+            if self.do == "refuse":
+                raise ConnectionRefusedError(111, "Connection refused")
             raise ValueError(f"count {self.count}")
         return counts
 
@@ -197,3 +199,59 @@ def test_a_row_that_raises_is_found_and_left_out(spark, tmp_path, on_error):
         assert not kept.exists()
         assert verdict["below"] == ("BROKEN", "1 rows dropped by frail")
     assert verdict["steady"] == ("kept", "")
+
+
+def test_rows_for_which_a_service_was_away_are_neither_blamed_nor_left_out(spark, tmp_path, undisturbed):
+    """Before, "Connection refused" counted as the death of Spark's Java process, and any error as the rows' the second time."""
+    back = tmp_path / "back"
+    trouble = Trouble(str(back), count_in_frame(3), "refuse")
+    p, writers = plant(tmp_path, trouble, on_error="quarantine", tries=1000, longest="50 ms")
+    seen = Seen()
+    with start_graph(p.graph(), state=tmp_path / "state", spark=spark, on_progress=seen) as run:
+        seen.wait_for(lambda status: (units := units_of(status)) and units["frail"].restarts >= 3)
+        back.touch()
+        run.wait()
+    assert {stream: sums(writer) for stream, writer in writers.items()} == undisturbed
+    assert {(each.state, each.why) for each in run.status().promises} == {("kept", "")}
+    assert {incident.code for incident in incidents_of(tmp_path / "state") if incident.unit == "frail"} == {"HF-O001"}
+
+
+def test_an_error_that_comes_back_in_the_same_way_is_met_three_times_and_no_more(spark, tmp_path, undisturbed):
+    """HF-U074. `check` cannot see it, since it calls the function without rows. The remedy: correct it, run again."""
+    corrected = tmp_path / "corrected"
+    pq.write_table(readings(1), tmp_path / "a.parquet")
+    p = hf.StreamProcess("plant", frame="1 second", time="ts", restart=hf.restarts(first="50 ms"))
+    p.source("a", hf.read.files(str(tmp_path / "a.parquet")), schema=SCHEMA)
+
+    def counted(batches):
+        for batch in batches:
+            kind = pa.int64() if corrected.exists() else pa.string()
+            yield pa.RecordBatch.from_pydict({"n": pa.array([batch.num_rows]).cast(kind)})
+
+    @p.operator(over="frame", apart=True)
+    def odd(a):
+        return a.mapInArrow(counted, "n bigint")
+
+    @p.operator(over="frame", apart=True)
+    def steady(a):
+        return a.groupBy("zone").agg(F.count("*").alias("n"))
+
+    writers = {stream: KeepingWriter() for stream in ("odd", "steady")}
+    for stream, writer in writers.items():
+        p.sink(stream, writer, promise=hf.lossless)
+    run = start_graph(p.graph(), state=tmp_path / "state", spark=spark)
+    with pytest.raises(UnitError) as caught:
+        run.wait()
+    error = caught.value
+    assert (error.code, error.exit_code) == ("HF-U074", 5)
+    assert "3 times at frame 1" in error.what and str(error).count("UNSUPPORTED_CALL") == 1
+    assert "run again: the unit goes on with this frame" in error.do
+    met = [(each.what, each.code) for each in incidents_of(tmp_path / "state") if each.unit == "odd"]
+    assert met[:3] == [("died", "HF-U031"), ("died", "HF-U031"), ("given up", "HF-U074")]
+    assert "died" not in dict(met[3:])
+    assert units_of(run.status())["odd"].restarts == 2
+    assert sums(writers["steady"]) == undisturbed["steady"]
+    corrected.touch()
+    with start_graph(p.graph(), state=tmp_path / "state", spark=spark) as run:
+        run.wait()
+    assert sorted(writers["odd"].kept) == list(range(1, FRAMES + 1))
