@@ -43,7 +43,7 @@ def met(error: BaseException | None) -> HoldfastError:
     return explain(GRAPH, "pulse", None, error, 6)
 
 
-def from_worker(last: str, file: str = "/home/me/ward.py") -> Captured:
+def from_worker(last: str, file: str = "/jobs/ward.py") -> Captured:
     """What comes to the driver when a Python worker raised."""
     return Captured(
         "An exception was thrown from the Python worker:\n"
