@@ -112,7 +112,7 @@ class StateFolder:
         """This start, as it comes to the ledgers of sinks."""
         known = (self.deployment() or {}).get("sinks", {})
         starts = frozenset((self.root / "starts").read_text(errors="replace").split())
-        return Owner(self.identity, self._start_id, starts, frozenset(known), str(self.root))
+        return Owner(self.identity, self._start_id, starts, frozenset(known), str(self.root), self.may_be_torn)
 
     def cut_torn(self, units: Sequence[str]) -> None:
         """What a machine that went down left half written at the ends of journals is nothing."""

@@ -32,6 +32,7 @@ class Owner:
     starts: frozenset[str] = frozenset()  # ids of all its starts, this one's too
     sinks: frozenset[str] = frozenset()  # sinks it has written to before
     place: str = ""  # where it lies, for words
+    may_be_torn: bool = False  # the machine went down since its start before: what was not synced may be there in part
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ the rename and the ledger line is healed by the same frame sent again: it replac
 its equal. The epoch is compared under the lock, so an orphan cannot slip between
 check and rename. Frames without rows leave a line and no file. Several frames in
 one call are not one transaction: a reader may see the first before the last.
+Their lines are synced together. When the machine went down meanwhile, some of them may
+be there and others zeros: what stands from the first such line on was never acknowledged,
+and is cut off; its frames come again.
 
 Readers (Spark, DuckDB, pandas) leave out names that begin with an underscore.
 Touches the folder it was given and nothing else.
@@ -49,6 +52,9 @@ _LINE = ["frame", "kind", "checksum", "epoch", "rows", "mark", "left_out", "byte
 _LACKING = ["", 0, None]
 _ROWS, _LEFT_OUT, _BYTES = 4, 6, 7
 
+#: Lines that one call adds, at most: so many frames a sink is handed at once.
+_TOGETHER = 64
+
 _FILE = re.compile(r"frame-(\d{8,})\.parquet")
 
 _CHECKSUM, _KIND = b"holdfast.checksum", b"holdfast.kind"
@@ -83,6 +89,7 @@ class ParquetSink:
         self._whose = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
         self._read_to = 0  # bytes of the ledger that `_entries` covers
         self._lines = 0
+        self._may_be_torn = context.owner is not None and context.owner.may_be_torn
         with self._failing_as("HF-K004", "SinkNotOpened", "cannot be opened"):
             self._refuse_strangers()
             if context.taking is not None and not (self._own / "ledger.jsonl").exists():
@@ -95,6 +102,7 @@ class ParquetSink:
                     self.taken = self._take_over(context.taking)
                 else:
                     self._take()
+        self._may_be_torn = False  # from now on what is there was written by who runs
 
     def last(self) -> int:
         with self._failing_as("HF-K005", "SinkFailed", "could not be read"), self._locked():
@@ -298,8 +306,9 @@ class ParquetSink:
             raise self._damaged(self._own / "ledger.jsonl", f"line 1, the head: {error}", _FROM_A_COPY) from None
 
     def _catch_up(self) -> None:
-        """Reads what was added since; a torn last line (killed while adding) is cut off. Any other that is not what was
-        written is an error: a frame that is not known would be written again, one that is believed would not."""
+        """Reads what was added since; a torn last line (killed while adding) is cut off, and after a loss of power the
+        lines of one call. Any other that is not what was written is an error: a frame that is not known would be
+        written again, one that is believed would not."""
         ledger = self._own / "ledger.jsonl"
         if ledger.stat().st_size == self._read_to:
             return
@@ -316,6 +325,11 @@ class ParquetSink:
             try:
                 self._know(_whole(_fields(line, is_checked="check" in head.get("lines", ()))))
             except (ValueError, TypeError) as error:
+                if self._may_be_torn and _is_torn(lines[number - 2 :]):
+                    lines = lines[: number - 2]
+                    whole = len(b"\n".join([first, *lines])) + 1
+                    _cut(ledger, whole)
+                    break
                 do = f"{_FROM_A_COPY}; without one delete the line, sed -i {number}d {ledger}\nand take the folder over as it is: holdfast adopt-table FILE SINK"
                 raise self._damaged(ledger, f"line {number}: {error}", do) from None
         self._read_to, self._lines = whole, len(lines)
@@ -407,6 +421,25 @@ class ParquetSink:
             effect="nothing was written; the folder is as it was",
             do="give this sink a folder of its own",
         )
+
+
+def _is_torn(rest: list[bytes]) -> bool:
+    """Whether lines from the first that is not whole on are what a loss of power leaves of one call's: of its pages any may
+    be missing, which read as zeros, or the end. A line that has changed, with whole ones behind it, is damage."""
+    return len(rest) <= _TOGETHER and (b"\0" in rest[0] or not any(map(_is_line, rest)))
+
+
+def _is_line(line: bytes) -> bool:
+    try:
+        return bool(_fields(line, is_checked=True))
+    except (ValueError, TypeError):
+        return False
+
+
+def _cut(path: Path, size: int) -> None:
+    with open(path, "r+b") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
 
 
 def _whole(line: list) -> list:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import random
 from contextlib import closing
+from dataclasses import replace
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from holdfast.engine import outlet
 from holdfast.errors import FrameDiffers, SinkError
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.sinks import parquet, write
+from holdfast.sinks.owners import Owner
 
 from .conftest import make_frame
 
@@ -138,6 +142,65 @@ def test_a_torn_last_line_is_cut_off(tmp_path, context):
     assert sink.last() == 1
     assert sink.write([make_frame(2, [(2, 2, 2.0)])]) == [True]
     assert open_sink(context()).last() == 2
+
+
+PAGE = 256  # pages of a disk are larger; so the lines of one call lie in several
+
+
+def torn(content: bytes, synced: int, chance: random.Random) -> bytes:
+    """What a loss of power leaves of a file that was synced up to here: any pages of the rest, zeros for the others, any size."""
+    data = bytearray(content[: chance.randrange(synced, len(content) + 1)])
+    for page in range(synced // PAGE, len(data) // PAGE + 1):
+        if chance.random() < 0.5:
+            first, end = max(synced, page * PAGE), min(len(data), (page + 1) * PAGE)
+            data[first:end] = bytes(max(0, end - first))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_call_that_a_loss_of_power_left_in_part_is_cut_off_and_written_again(tmp_path, context, seed):
+    """Its lines are synced together: none of them was acknowledged. Before, it was HF-R044 when one was whole behind a torn one."""
+    chance = random.Random(seed)
+    owner = Owner("home", "first", frozenset({"first"}), frozenset({"average"}))
+    frames = [make_frame(n, [(n, n, float(n))]) for n in range(1, 17)]
+    synced = chance.randrange(0, 8)
+    sink = open_sink(replace(context(), owner=owner))
+    sink.write(frames[:synced])
+    ledger = tmp_path / "out" / "_holdfast" / "ledger.jsonl"
+    size = ledger.stat().st_size
+    sink.write(frames[synced:])
+    ledger.write_bytes(torn(ledger.read_bytes(), size, chance))
+
+    sink = open_sink(replace(context(), owner=replace(owner, may_be_torn=True)))
+    assert sink.last() >= synced
+    sink.write(frames[sink.last() :])
+    again = open_sink(replace(context(), owner=owner))
+    assert again.last() == 16 and again.write(frames) == [False] * 16
+    assert zones(tmp_path) == [[n] for n in range(1, 17)]
+
+
+def test_no_call_adds_more_lines_than_are_taken_for_one():
+    assert outlet._FRAMES_AT_ONCE <= parquet._TOGETHER
+
+
+@pytest.mark.parametrize("may_be_torn", [False, True])
+def test_a_line_that_changed_is_damage_also_after_a_loss_of_power(tmp_path, context, may_be_torn):
+    """Whole lines behind it show that it was synced, and no zeros that a page of it is missing. HF-R044."""
+    owner = Owner("home", "first", frozenset({"first"}), frozenset({"average"}))
+    sink = open_sink(replace(context(), owner=owner))
+    for n in (1, 2, 3):
+        sink.write([make_frame(n, [(n, n, 1.0)])])
+    flip(tmp_path / "out" / "_holdfast" / "ledger.jsonl", b'[2, "stable"', b'[6, "stable"')
+    with pytest.raises(SinkError, match="HF-R044"):
+        open_sink(replace(context(), owner=replace(owner, may_be_torn=may_be_torn)))
+
+
+def test_without_a_loss_of_power_missing_pages_are_damage(tmp_path, context):
+    sink = open_sink(context())
+    sink.write([make_frame(n, [(n, n, 1.0)]) for n in (1, 2, 3)])
+    flip(tmp_path / "out" / "_holdfast" / "ledger.jsonl", b'[2, "stable"', b"\0" * 12)
+    with pytest.raises(SinkError, match="HF-R044"):
+        open_sink(context())
 
 
 def test_the_ledger_stays_bounded(tmp_path, context, monkeypatch):
