@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from holdfast.engine.worker import Load
-from holdfast.graph.schemas import Schema
+from holdfast.graph.schemas import Schema, quoted
 from holdfast.operators.builtin import FRAME
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None, plan: s
         return df
     present = {column.name for column in kept}
     columns = [
-        F.col(_quoted(c.name)) if c.name in present else F.lit(None).cast(c.type).alias(c.name)
+        F.col(quoted(c.name)) if c.name in present else F.lit(None).cast(c.type).alias(c.name)
         for c in load.schema.columns
     ]
     return df.select(*columns, *([F.col(FRAME)] if load.many else []))
@@ -107,7 +107,3 @@ def _port_of(node: Any, kind: str) -> str | None:
 def _ids(attributes: Any) -> set[int]:
     sequence = attributes.toSeq()
     return {sequence.apply(at).exprId().id() for at in range(sequence.size())}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -172,5 +172,5 @@ def sink_behind(sink: Sink, last: int, first: int) -> StateRefused:
         where=sink.line,
         why="it had acknowledged more: its table was deleted, restored from an older copy, or is another one",
         effect="nothing was started; going on would leave a hole in the table",
-        do="put the table back, or begin anew with a folder of its own: --state DIR",
+        do="put the table back, or begin anew with another table and a folder of its own: --state DIR",
     )

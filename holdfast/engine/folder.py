@@ -90,22 +90,22 @@ class StateFolder:
                 effect="nothing was started; the other run is untouched",
                 do="holdfast status, or holdfast stop; for a second copy give it a folder of its own: --state DIR",
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._lock = handle
-        self.may_be_torn = torn.may_be_torn(self.root)
-        # A run that was killed may have made folders whose names are not on disk yet; what is synced in them would go too.
-        sync_names(self.root, but=("staging", "logs", "spark", "reports"))
         try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            self.may_be_torn = torn.may_be_torn(self.root)
+            # A run that was killed may have made folders whose names are not on disk yet; what is synced in them would go too.
+            sync_names(self.root, but=("staging", "logs", "spark", "reports"))
             self.identity = identity_of(self.root)
             self._start_id = _begun(self.root / "starts")
             self.epoch = self._registered() + 1
             self._register(self.epoch)
-        except BaseException:
+            shutil.rmtree(self.root / "staging", ignore_errors=True)
+            self.staging.mkdir(parents=True, mode=0o700)
+        except BaseException:  # a full disk, say: whoever makes room and starts again finds it free
             self.release()
             raise
-        shutil.rmtree(self.root / "staging", ignore_errors=True)
-        self.staging.mkdir(parents=True, mode=0o700)
         return self.epoch
 
     def owner(self) -> Owner:

@@ -21,12 +21,11 @@ from pyspark.sql import functions as F
 from holdfast.engine.worker import current_frames
 from holdfast.graph.memory import Watch, kept_between_frames
 from holdfast.graph.model import Graph, Operator
-from holdfast.graph.schemas import Schema
+from holdfast.graph.schemas import Schema, quoted
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.keyed import FrameContext, FrameStep, KeyedSpec, run_keyed
 from holdfast.operators.library import keyed_function
-from holdfast.operators.measures import quoted
 from holdfast.operators.per_key import PerKey
 from holdfast.operators.runs import RunRef
 from holdfast.operators.spec import read_notes

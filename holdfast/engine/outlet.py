@@ -134,6 +134,11 @@ class Outlet(threading.Thread):
         finally:
             self._open.close()
 
+    def give_back(self) -> None:
+        """The target, if the run ended before this thread began."""
+        if self.ident is None:
+            self._open.close()
+
     def _write(self, batch: list) -> list[bool] | None:
         """Until the target has the frames; None if the run ends first."""
         since, tries = 0.0, 0

@@ -24,7 +24,7 @@ from holdfast.engine.worker import BOUNDARY, SEALED_SCHEMA, Load, Seal, Then
 from holdfast.errors import OperatorError
 from holdfast.graph.memory import Watch, kept_between_frames
 from holdfast.graph.model import Edge, Graph, Operator
-from holdfast.graph.schemas import Schema
+from holdfast.graph.schemas import Schema, quoted
 from holdfast.graph.units import Unit
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.rowwise import apply_rowwise
@@ -49,7 +49,7 @@ def param_columns(graph: Graph, operator: Operator, values: dict[str, dict[str, 
         column = F.lit(value["value"])
         if param.per is not None and value["per"]:
             pairs = [F.lit(part) for pair in sorted(value["per"].items()) for part in pair]
-            column = F.coalesce(F.element_at(F.create_map(*pairs), F.col(_q(param.per)).cast("string")), column)
+            column = F.coalesce(F.element_at(F.create_map(*pairs), F.col(quoted(param.per)).cast("string")), column)
         columns[name] = column
     return columns
 
@@ -169,7 +169,7 @@ class FramePlan:
             else:
                 made = apply_rowwise(operator.kind, operator.options, list(ports.values()), operator.outputs)
             for stream, df in made.items():
-                names = [*carried(df), *map(_q, self.schemas[stream].names)]
+                names = [*carried(df), *map(quoted, self.schemas[stream].names)]
                 streams.dfs[stream] = df.select(*map(F.col, names))
         outputs = tuple((stream, self.schemas[stream]) for stream in self.unit.outputs)
         seal = Seal(outputs, time, tagged=last is not None or len(outputs) > 1)
@@ -202,17 +202,13 @@ def tag(dfs: list[DataFrame], outputs: tuple[str, ...], schemas: dict[str, Schem
         columns = [*map(F.col, carried(df)), F.lit(out).cast("int").alias("_out")]
         for other, stream in enumerate(outputs):
             for column in schemas[stream].columns:
-                value = F.col(_q(column.name)) if other == out else F.lit(None).cast(column.type)
+                value = F.col(quoted(column.name)) if other == out else F.lit(None).cast(column.type)
                 columns.append(value.alias(f"o{other}_{column.name}"))
         tagged.append(df.select(*columns))
     whole = tagged[0]
     for part in tagged[1:]:
         whole = whole.unionAll(part)
     return whole
-
-
-def _q(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True)
@@ -244,7 +240,7 @@ class StreamPlan:
             else:
                 made = apply_rowwise(operator.kind, operator.options, list(ports.values()), operator.outputs)
             for stream, df in made.items():
-                streams.dfs[stream] = df.select(*[F.col(_q(c)) for c in self.schemas[stream].names])
+                streams.dfs[stream] = df.select(*[F.col(quoted(c)) for c in self.schemas[stream].names])
         return tag([streams.dfs[stream] for stream in self.unit.outputs], self.unit.outputs, self.schemas)
 
     def seal(self, batch: DataFrame) -> DataFrame:
@@ -276,5 +272,5 @@ def bounded(rows: DataFrame, time: str, lateness_ms: int) -> DataFrame:
     The filter that takes the boundary row out must name the time column: any other
     filter is pushed below the watermark and no window ever closes.
     """
-    seen = rows.withWatermark(_q(time), f"{lateness_ms} milliseconds")
-    return seen.where(~F.col(BOUNDARY) | F.col(_q(time)).isNull()).drop(BOUNDARY)
+    seen = rows.withWatermark(quoted(time), f"{lateness_ms} milliseconds")
+    return seen.where(~F.col(BOUNDARY) | F.col(quoted(time)).isNull()).drop(BOUNDARY)

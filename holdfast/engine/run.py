@@ -186,7 +186,8 @@ class Run:
         self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         opened = {"board": self._board, "epoch": epoch, "spark": self._spark, "owner": self.folder.owner(), "folder": self.folder.root}
-        self._outlets = [Outlet(sink, self.graph, schemas[sink.stream], **opened) for sink in self.graph.sinks]
+        for sink in self.graph.sinks:
+            self._outlets.append(Outlet(sink, self.graph, schemas[sink.stream], **opened))
         known = (old or {}).get("sinks", {})
         self.notes += after_reboot(self.folder, self.graph, units, self._begin, self._outlets, known, self.changes.names)
         for unit in units:
@@ -443,6 +444,8 @@ class Run:
             self._guards.close()
         for intake in self._intakes:
             intake.stop()
+        for outlet in self._outlets:
+            outlet.give_back()
         if self._own_session:
             from holdfast.engine.session import close_session
 

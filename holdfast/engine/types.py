@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
+import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
@@ -179,6 +180,7 @@ class _Typing:
             self.findings += found
         else:
             made = apply_rowwise(operator.kind, operator.options, dfs, operator.outputs)
+            self.findings += _beyond_a_row(operator, list(made.values()))
         self._look(list(made.values()), False)
         found = {stream: Schema.of(df.schema) for stream, df in made.items()}
         for stream, wanted in (operator.options.get("emits") or {}).items():
@@ -245,6 +247,25 @@ def _unit_refused(
 
 def _time_of(graph: Graph) -> str | None:
     return graph.time if isinstance(graph.time, str) else None
+
+
+def _beyond_a_row(operator: Operator, dfs: list[DataFrame]) -> list[Finding]:
+    """A built-in without memory may be handed several frames at once: what looks at other rows would mix them."""
+    for df in dfs:
+        tree = df._jdf.queryExecution().analyzed().treeString()
+        found = re.search(r"^[\s:+-]*(Aggregate|Window|Sort|Distinct)\b", tree, flags=re.MULTILINE)
+        if found is not None:
+            what = {"Aggregate": "an aggregate", "Window": "a window function"}.get(found[1], "an order of rows")
+            return [
+                Finding(
+                    "HF-G050", "NotRowByRow", f"operator {operator.name!r} ({operator.kind}) uses {what}.",
+                    where=_where(operator),
+                    why=f"what {operator.kind}() makes of a row depends on that row alone, so that several frames can be taken at once",
+                    effect=_NOTHING,
+                    do="aggregate(...) keeps results over frames; within a frame write it as @process.operator: return rows.selectExpr(...)",
+                )
+            ]  # fmt: skip
+    return []
 
 
 def _batch(spark: SparkSession, schema: Schema) -> DataFrame:
@@ -393,6 +414,11 @@ def _raised(operator: Operator, inputs: list[Schema], error: Exception) -> Findi
             do=f"did you mean {close[0]!r}?" if close else "read a column that is there, or emit it upstream",
         )  # fmt: skip
     text, kind = str(error).strip(), type(error).__name__
+    do = "call it yourself on a small DataFrame: decorators leave the function as it is"
+    if operator.function is None:
+        do = f"correct what is declared; it is Spark SQL over {inputs[0].ddl}"
+    elif operator.kind == "stream" and "writeStream.start()" in text:
+        do = "leave persist, cache, count, collect and the like out: a stream has no end; over='frame' may use them"
     lines = user_lines("".join(traceback.format_exception(error)))
     first = text.splitlines()[0][:300] if text else kind
     return Finding(
@@ -400,7 +426,7 @@ def _raised(operator: Operator, inputs: list[Schema], error: Exception) -> Findi
         where=_where(operator),
         why="\n".join([*lines[:-1], first]) if lines else first,
         effect=_NOTHING,
-        do="call it yourself on a small DataFrame: decorators leave the function as it is",
+        do=do,
     )  # fmt: skip
 
 
@@ -420,4 +446,4 @@ def _missing_column(error: Exception) -> str:
         return ""
     condition = (error.getCondition() or "").partition(".")[0]
     parameters = error.getMessageParameters() or {}
-    return parameters.get(_UNKNOWN_COLUMN.get(condition, ""), "").split("`.`")[-1].strip("`")
+    return parameters.get(_UNKNOWN_COLUMN.get(condition, ""), "").split("`.`")[-1].strip("`").replace("``", "`")

@@ -28,6 +28,8 @@ __all__ = [
 ]
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+# A folder's name may have 255 signs, and ours hold two names and a number.
+_NAME_MAX = 100
 _SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 
@@ -97,7 +99,7 @@ def one_of(value: object, options: tuple[str, ...], *, what: str) -> str:
 
 def checked_name(name: object, *, what: str) -> str:
     """Names become columns, folders and streams: letters, digits and underscores."""
-    if isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII) and len(name) <= _NAME_MAX:
         return name
     fixed = re.sub(r"\W+", "_", str(name), flags=re.ASCII).strip("_")
     fixed = fixed if re.match(r"[A-Za-z_]", fixed) else f"{what.split()[-1]}_{fixed}".rstrip("_")
@@ -105,8 +107,8 @@ def checked_name(name: object, *, what: str) -> str:
         "HF-C005",
         "NotAName",
         f"{what} name {name!r} cannot be used.",
-        why="a name becomes a column, a folder and a stream: letters, digits, underscores",
-        do=f"take {fixed!r}",
+        why=f"a name becomes a column, a folder and a stream: at most {_NAME_MAX} letters, digits, underscores",
+        do=f"take {fixed[:_NAME_MAX]!r}",
     )
 
 

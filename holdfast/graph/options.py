@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,9 @@ AGGREGATES = (
 )
 _ALIASES = {"mean": "avg", "stddev": "stddev_samp", "std": "stddev_samp", "variance": "var_samp"}
 _WINDOW_EDGES = ("window_start", "window_end")
+_OWN_OPERATOR = "write it as an operator of your own"
+# Spark has them, and the nearest word of ours is not what was meant.
+_ELSEWHERE = ("max_by", "min_by", "count_if", "try_sum", "try_avg", "count_min_sketch", "approx_count_distinct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +231,11 @@ def _aggregate(text: object) -> tuple[str, str]:
     """'avg(celsius)' -> ('avg', 'celsius'); 'window_end' -> ('window_end', '')."""
     if isinstance(text, str) and text.strip() in _WINDOW_EDGES:
         return text.strip(), ""
-    found = re.fullmatch(r"\s*(\w+)\s*\((.*)\)\s*", text, flags=re.DOTALL) if isinstance(text, str) else None
-    if found is None:
+    found = re.match(r"\s*(\w+)\s*\(", text) if isinstance(text, str) else None
+    inside, rest = _to_bracket(text[found.end() :]) if found else (None, "")
+    if found is None or inside is None:
         raise _not_an_aggregate(text, "an aggregate is written function(expression)", "e.g. 'avg(celsius)'")
-    word, inside = found[1].lower(), found[2].strip()
+    word, inside = found[1].lower(), inside.strip()
     word = _ALIASES.get(word, word)
     if word == "count" and re.match(r"distinct\b", inside, flags=re.IGNORECASE):
         word, inside = "count_distinct", inside[len("distinct") :].strip()
@@ -239,11 +243,68 @@ def _aggregate(text: object) -> tuple[str, str]:
         raise _not_an_aggregate(
             text,
             "there is: " + ", ".join((*AGGREGATES, *_WINDOW_EDGES)),
-            did_you_mean(word, (*AGGREGATES, *_WINDOW_EDGES), otherwise="write it as an operator of your own"),
+            _OWN_OPERATOR if word in _ELSEWHERE else did_you_mean(word, (*AGGREGATES, *_WINDOW_EDGES), otherwise=_OWN_OPERATOR),
         )
     if not inside or (inside == "*" and word != "count"):
         raise _not_an_aggregate(text, f"{word} of nothing", f"name a column: '{word}(celsius)'")
+    _refuse_more(text, word, inside, rest.strip())
     return word, inside
+
+
+def _refuse_more(text: str, word: str, inside: str, rest: str) -> None:
+    """One function of one expression: SQL allows more, and means something by it."""
+    call = "count(distinct {})" if word == "count_distinct" else word + "({})"
+    filtered = re.match(r"filter\s*\(\s*where\b", rest, flags=re.IGNORECASE)
+    condition, after = _to_bracket(rest[filtered.end() :]) if filtered else (None, "")
+    if condition is not None and not after.strip():
+        before = f"take only such rows: p.filter(NAME, of=..., where={condition.strip()!r}) before the aggregate"
+        case = call.format(f"case when {condition.strip()} then {'1' if inside == '*' else inside} end")
+        do = before if word in ("first", "last") else f"write {case!r}; or {before}"
+        raise _not_an_aggregate(text, "an aggregate of Holdfast has no filter (where ...) of its own", do)
+    if rest:
+        why = f"{rest!r} stands behind {call.format(inside)!r}: a column is one function of one expression"
+        raise _not_an_aggregate(text, why, f"emit {call.format(inside)!r}, and compute the rest with map() after the aggregate")
+    if re.match(r"(distinct|all)\b", inside, flags=re.IGNORECASE) and not inside.lower().startswith(("distinct(", "all(")):
+        plain = inside.split(None, 1)[-1]
+        if word in ("min", "max") or inside.lower().startswith("all"):
+            raise _not_an_aggregate(text, f"{word} takes one expression", f"write '{word}({plain})', which is the same")
+        raise _not_an_aggregate(text, "of distinct values there is only the count", "write it as a keyed operator of your own")
+    if len(parts := _parts(inside)) > 1:
+        more = f"; for how many combinations there are: 'count(distinct to_json(struct({inside})))'" if "count" in word else ""
+        do = f"write {call.format(parts[0].strip())!r}{more}"
+        raise _not_an_aggregate(text, f"{word} takes one expression, and there are {len(parts)}", do)
+
+
+def _to_bracket(text: str) -> tuple[str | None, str]:
+    """What stands before the bracket that closes, and behind it; None if none does."""
+    for at, depth in _depths(text):
+        if depth < 0:
+            return text[:at], text[at + 1 :]
+    return None, ""
+
+
+def _parts(text: str) -> list[str]:
+    """What the commas between brackets divide."""
+    cuts = [at for at, depth in _depths(text) if depth == 0 and text[at] == ","]
+    return [text[begin:end] for begin, end in zip([0, *(at + 1 for at in cuts)], [*cuts, len(text)], strict=True)]
+
+
+def _depths(text: str) -> Iterator[tuple[int, int]]:
+    """Each sign outside quotes, with the brackets that are open after it."""
+    depth, quote, at = 0, "", 0
+    while at < len(text):
+        sign = text[at]
+        if quote:
+            if sign == "\\" and quote != "`":
+                at += 1
+            elif sign == quote:
+                quote = ""
+        elif sign in "'\"`":
+            quote = sign
+        else:
+            depth += (sign == "(") - (sign == ")")
+            yield at, depth
+        at += 1
 
 
 def _not_an_aggregate(text: object, why: str, do: str) -> UsageError:

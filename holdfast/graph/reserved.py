@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast.errors import Finding
 from holdfast.graph.model import Graph
-from holdfast.graph.schemas import Schema
+from holdfast.graph.schemas import Schema, folded
 
 __all__ = ["RESERVED", "check_reserved", "reserved_in"]
 
@@ -43,13 +43,13 @@ def check_reserved(graph: Graph) -> Iterator[Finding]:
 
 def reserved_in(names: Iterable[str], whose: str, line: str) -> Iterator[Finding]:
     for name in names:
-        if name in RESERVED:
+        if folded(name) in RESERVED:
             yield Finding(
                 "HF-G044",
                 "ReservedColumn",
                 f"{whose} has a column {name!r}, which is one of Holdfast's own.",
                 where=line,
-                why=f"reserved are {', '.join(sorted(RESERVED))}",
+                why=f"reserved are {', '.join(sorted(RESERVED))}, in any case of letters",
                 effect="nothing was started, nothing was read",
                 do=f"give it another name: {name.strip('_')!r}; a file that has it is renamed by its writer, "
                 f"or read with a schema that leaves it out",

@@ -12,14 +12,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Schema"]
+__all__ = ["Column", "Schema", "carried_as", "folded", "named", "quoted", "written"]
 
 _SIMPLE = (
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
@@ -36,7 +36,18 @@ _ALIASES = {
     "text": "string",
     "timestamp_ltz": "timestamp",
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|[^\W\d]\w*|\d+|[<>(),:])")
+# Types of Spark's that no frame carries, and what a column of one is cast to.
+_INSTEAD = {
+    "variant": "string",
+    "time": "string",
+    "void": "string",
+    "null": "string",
+    "interval": "string",
+    "geography": "binary",
+    "geometry": "binary",
+}
+_UNITS = ("year", "month", "day", "hour", "minute", "second", "to")
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|[^\W\d]\w*|\d+|[<>(),:])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +68,7 @@ class Schema:
         if type(declared).__module__.partition(".")[0] == "pyarrow":
             return cls(tuple(Column(field.name, _from_arrow(field.type)) for field in declared))
         if hasattr(declared, "simpleString"):
-            # Spark does not quote names there, and `sum(celsius)` is one.
-            body = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in declared.fields)
+            body = ", ".join(f"{quoted(field.name)} {written(field.dataType)}" for field in declared.fields)
             return _Parser(body, declared, what).columns()
         if isinstance(declared, str):
             body = declared.strip()
@@ -80,7 +90,7 @@ class Schema:
     @cached_property
     def ddl(self) -> str:
         """As Spark reads it back, and as people read it."""
-        return ", ".join(f"{_quoted(column.name)} {column.type}" for column in self.columns)
+        return ", ".join(f"{named(column.name)} {column.type}" for column in self.columns)
 
     @cached_property
     def arrow(self) -> pa.Schema:
@@ -92,9 +102,36 @@ class Schema:
         return self.ddl
 
 
-def _quoted(name: str) -> str:
+def folded(name: str) -> str:
+    """Equal for names that Spark, and most databases, take for one: they do not tell `Zone` from `zone`."""
+    return "".join(each.upper().lower() if len(each.upper()) == 1 else each for each in name)
+
+
+def carried_as(kind: str) -> str:
+    """The type a column of this one can be cast to so that frames carry it; the same if they do."""
+    return _Parser(f"x {kind}", kind, "type")._fields(end=None)[0].type
+
+
+def named(name: str) -> str:
+    """A name as SQL reads it back, in quotes where it needs them."""
     # Letters of ASCII only: Spark's parser takes no others unquoted.
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
+
+
+def quoted(name: str) -> str:
+    """A name as Spark's SQL reads it back, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def written(kind: Any) -> str:
+    """A type of Spark's as DDL. Its own `simpleString` does not quote names, and `sum(celsius)` is one."""
+    if hasattr(kind, "fields"):
+        return "struct<" + ",".join(f"{quoted(each.name)}:{written(each.dataType)}" for each in kind.fields) + ">"
+    if hasattr(kind, "elementType"):
+        return f"array<{written(kind.elementType)}>"
+    if hasattr(kind, "keyType"):
+        return f"map<{written(kind.keyType)},{written(kind.valueType)}>"
+    return str(kind.simpleString())
 
 
 class _Parser:
@@ -111,15 +148,16 @@ class _Parser:
             self._tokens.append(token[1])
             at = token.end()
         self._at = 0
+        self._column = ""  # the outermost one that is being read
+        self._lacking: dict[str, str] = {}  # column -> type of Spark's in it that no frame carries
 
     def columns(self) -> Schema:
         found = self._fields(end=None)
-        names = [column.name for column in found]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise _bad(self._declared, self._what, f"column {twice!r} stands in it twice")
         if not found:
             raise _bad(self._declared, self._what, "it has no columns")
+        for column in found:
+            if column.name in self._lacking:
+                raise _not_carried(column, self._lacking[column.name], self._what)
         return Schema(tuple(found))
 
     def _peek(self) -> str | None:
@@ -139,9 +177,13 @@ class _Parser:
 
     def _fields(self, end: str | None) -> list[Column]:
         found: list[Column] = []
+        seen: dict[str, str] = {}
         while self._peek() is not None and self._peek() != end:
             name = self._next()
             name = name[1:-1].replace("``", "`") if name.startswith("`") else name
+            if end is None:
+                self._column = name
+            self._check_name(name, seen)
             if self._peek() == ":":
                 self._next()
             found.append(Column(name, self._type()))
@@ -157,11 +199,40 @@ class _Parser:
                 raise _bad(self._declared, self._what, f"expected ',', found {self._peek()!r}")
         return found
 
+    def _check_name(self, name: str, before: dict[str, str]) -> None:
+        if not name or "\0" in name or any("\ud800" <= sign <= "\udfff" for sign in name):
+            why = "a name has at least one sign, and neither a NUL nor half of a sign among them"
+            raise _bad_name(self._what, f"names a column {name!r}", why, "give it another name: 'column'")
+        if (other := before.get(folded(name))) is not None:
+            same = "stands in it twice" if other == name else f"stands in it beside {other!r}"
+            why = "" if other == name else "Spark and most databases do not tell upper from lower case in names of columns"
+            raise _bad_name(self._what, f"cannot be taken: column {name!r} {same}", why, f"give one another name: '{name}_2'")
+        before[folded(name)] = name
+
+    def _instead(self, word: str) -> str:
+        """Reads the rest of a type that is not carried, and goes on with the one it can be cast to."""
+        units = []
+        while (self._peek() or "").lower() in _UNITS:
+            units.append(self._next().lower())
+        if self._peek() == "(":
+            while self._next() != ")":
+                pass
+        self._lacking.setdefault(self._column, " ".join([word, *units]))
+        if units:  # months, or seconds with their fractions
+            return "int" if units[0] in ("year", "month") else "decimal(18,6)"
+        return _INSTEAD[word]
+
     def _type(self) -> str:
         word = self._next().lower()
         word = _ALIASES.get(word, word)
+        if word == "string" and (self._peek() or "").lower() == "collate":
+            self._next()
+            self._lacking.setdefault(self._column, f"string collate {self._next()}")
+            return word
         if word in _SIMPLE:
             return word
+        if word in _INSTEAD:
+            return self._instead(word)
         if word in ("decimal", "dec", "numeric"):
             precision, scale = 10, 0
             if self._peek() == "(":
@@ -191,7 +262,7 @@ class _Parser:
             self._expect("<")
             inner = self._fields(end=">")
             self._expect(">")
-            return "struct<" + ",".join(f"{_quoted(c.name)}:{c.type}" for c in inner) + ">"
+            return "struct<" + ",".join(f"{named(c.name)}:{c.type}" for c in inner) + ">"
         raise _bad(self._declared, self._what, f"{word!r} is not a type Holdfast carries")
 
 
@@ -265,7 +336,7 @@ def _from_arrow(kind: pa.DataType) -> str:
     if pa.types.is_map(kind):
         return f"map<{_from_arrow(kind.key_type)},{_from_arrow(kind.item_type)}>"
     if pa.types.is_struct(kind):
-        return "struct<" + ",".join(f"{_quoted(f.name)}:{_from_arrow(f.type)}" for f in kind) + ">"
+        return "struct<" + ",".join(f"{named(f.name)}:{_from_arrow(f.type)}" for f in kind) + ">"
     raise _bad(str(kind), "type", "Spark has no such type")
 
 
@@ -278,3 +349,25 @@ def _bad(declared: object, what: str, why: str) -> UsageError:
         effect="nothing was declared",
         do="write it as Spark's DDL, e.g. 'patient string, ts timestamp, mv double'",
     )
+
+
+def _not_carried(column: Column, kind: str, what: str) -> UsageError:
+    name = named(column.name)
+    if what != "schema":  # declared by the user, who has to begin with another
+        do = f"declare '{name} {column.type}', and make it another type in an operator"
+    elif kind.startswith(("geography", "geometry")):
+        do = f"emit st_asbinary({name})" if column.type == "binary" else f"emit it without {kind}: st_asbinary makes binary of one"
+    else:
+        do = f"cast it: cast({name} as {column.type})"
+    return UsageError(
+        "HF-C050",
+        "TypeNotCarried",
+        f"column {column.name!r} is of a type that frames do not carry: {kind}.",
+        why="a frame must read back the same everywhere; Arrow, Parquet and the databases have no such type or each their own",
+        effect="nothing was declared",
+        do=do,
+    )
+
+
+def _bad_name(what: str, which: str, why: str, do: str) -> UsageError:
+    return UsageError("HF-C051", "NotAColumnName", f"{what} {which}.", why=why, effect="nothing was declared", do=do)

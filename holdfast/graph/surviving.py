@@ -127,16 +127,20 @@ def _uncovered(graph: Graph) -> Iterator[Finding]:
                 where=f"{sink.line}, sink '{sink.name}'",
                 why="; ".join(why),
                 effect="kept through restarts, crashes and kills on this host; what the host's folder held is lost with it",
-                do=f"{_variable(sink.line)}.protect(hf.ecoc(every='5 seconds'))",
+                do=f"{_variable(graph, sink.line)}.protect(hf.ecoc(every='5 seconds'))",
                 warning=True,
             )
 
 
-def _variable(line: str) -> str:
+def _variable(graph: Graph, line: str) -> str:
     """The user's name for the process, as it stands in the line that declares a sink."""
     file, _, number = line.rpartition(":")
-    found = re.match(r"\s*(\w+)\.sink\(", linecache.getline(file, int(number)) if number.isdigit() else "")
-    return found[1] if found is not None else "process"
+    # A line names its file as seen from where the user stands, or by its bare name.
+    for path in (os.path.join(graph.base, os.path.basename(file)), file):
+        text = linecache.getline(path, int(number)) if number.isdigit() and os.path.exists(path) else ""
+        if found := re.search(r"([A-Za-z_][\w.]*)\.sink\(", text):
+            return found[1]
+    return "process"
 
 
 def _on_one_disk(graph: Graph) -> Iterator[Finding]:
@@ -187,6 +191,6 @@ def _never_right_again(graph: Graph) -> Iterator[Finding]:
                 "frames with a host",
                 effect="nothing while no host is lost; after that every frame counts as wrong",
                 do="say stabilises='5 minutes' for it if its answers are right again so long after a gap, or protect what is above: "
-                f"process.protect(hf.ecoc(every='5 seconds'))",
+                f"{_variable(graph, sink.line)}.protect(hf.ecoc(every='5 seconds'))",
                 warning=True,
             )

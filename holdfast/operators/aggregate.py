@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.graph.declared import did_you_mean
-from holdfast.graph.schemas import Column, Schema
+from holdfast.graph.schemas import Column, Schema, folded, quoted, written
 from holdfast.operators.builtin import ALL, KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
-from holdfast.operators.measures import Measures, TypeOf, parse_call, plan, quoted
+from holdfast.operators.measures import Measures, TypeOf, parse_call, plan
 from holdfast.operators.merging import merge, results
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Running", "Shape", "make_aggregate", "type_of_in"]
 
 # Names the windows use beside the slots, in the state or on the way to it.
-_OWN = {ALL, "wake", "_start", "_end", "_pane", "_time", "_session", "_window", "_seen"}
+_OWN = {ALL, "wake", "_start", "_end", "_pane", "_time", "_session", "_window", "_seen", "_first", "_last"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def type_of_in(df: DataFrame) -> TypeOf:
     """The types of SQL expressions over a DataFrame, from Spark's analyser."""
 
     def type_of(sql: str) -> str:
-        return df.selectExpr(f"{sql} as x").schema[0].dataType.simpleString()
+        return written(df.selectExpr(f"{sql} as x").schema[0].dataType)
 
     return type_of
 
@@ -190,13 +190,13 @@ def _shape(
     check_keys(Schema(keys), {column.name for column in columns} | _OWN)
     emitted = keys + tuple(Column(one.name, one.type) for one in measures.measures)
     names = [column.name for column in emitted]
-    if not emits or len(set(names)) < len(names):
+    if not emits or len(set(map(folded, names))) < len(names):
         raise refuse(
             "HF-O026",
             "EmitsUnclear",
             "the aggregate emits no column." if not emits else "the aggregate emits a column twice.",
             why=f"its columns would be {', '.join(names) or 'none'}",
-            do="name each emitted column once, and not like a key",
+            do="name each emitted column once, and not like a key; Zone and zone are one name",
         )
     return Shape(by, Schema(keys or (Column(ALL, "int"),)), measures, Schema(emitted), time)
 

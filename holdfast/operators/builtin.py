@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.errors import Finding, ProcessRefused
-from holdfast.graph.schemas import Schema
+from holdfast.graph.schemas import Schema, folded, named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +91,7 @@ def refuse(code: str, name: str, what: str, *, why: str = "", do: str = "") -> P
 
 def check_keys(keys: Schema, taken: Iterable[str]) -> None:
     """Refuses keys that cannot be compared, or are called like a column of our own."""
+    taken = set(map(folded, taken))
     for column in keys.columns:
         if "<" in column.type:
             raise refuse(
@@ -99,10 +100,10 @@ def check_keys(keys: Schema, taken: Iterable[str]) -> None:
                 f"{column.name!r} cannot be a key: {column.type} has no equality to group by.",
                 do="compute a key of a plain type with map() before, e.g. to_json(...)",
             )
-        if column.name in taken:
+        if folded(column.name) in taken:
             raise refuse(
                 "HF-O027",
                 "NameTaken",
                 f"a key called {column.name!r} meets a column of the operator's state.",
-                do=f"rename it with map() before: '{column.name} as key_{column.name.strip('_')}'",
+                do=f"rename it with map() before: '{named(column.name)} as {named('key_' + column.name.strip('_'))}'",
             )

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema
+from holdfast.graph.schemas import Column, Schema, folded, named, quoted
 from holdfast.operators.builtin import KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import (
     df_of,
@@ -40,13 +40,13 @@ from holdfast.operators.columns import (
     timestamps,
     unpack_lists,
 )
-from holdfast.operators.measures import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Join", "Side", "make_join"]
 
+_NAME = r"(`(?:[^`]|``)+`|\w+)"
 _MET = "_met"  # whether a kept left row has found a partner
 
 
@@ -285,16 +285,17 @@ def _output_columns(
     """Keys, left columns, right columns (`_right` where the name is taken), or those `wanted`."""
     found = {column.name: ("k", column) for column in keys.columns}
     found |= {column.name: ("l", column) for column in left.columns if column.name not in keys}
+    taken = set(map(folded, found))
     columns = [(name, side, column.name, column.type) for name, (side, column) in found.items()]
     for column in right.columns:
         if column.name not in keys:
-            name = f"{column.name}_right" if column.name in found else column.name
+            name = f"{column.name}_right" if folded(column.name) in taken else column.name
             columns.append((name, "r", column.name, column.type))
     if wanted is not None:
         known = {name: rest for name, *rest in columns}
         columns = [_renamed(expression, known) for expression in wanted]
     names = [name for name, *_ in columns]
-    if len(set(names)) < len(names):
+    if len(set(map(folded, names))) < len(names):
         raise refuse(
             "HF-O026",
             "EmitsUnclear",
@@ -307,13 +308,14 @@ def _output_columns(
 
 
 def _renamed(expression: str, known: Mapping[str, list[str]]) -> tuple[str, str, str, str]:
-    parts = re.fullmatch(r"\s*`?(\w+)`?(?:\s+as\s+`?(\w+)`?)?\s*", expression, re.IGNORECASE)
-    if parts is None or parts[1] not in known:
+    parts = re.fullmatch(rf"\s*{_NAME}(?:\s+as\s+{_NAME})?\s*", expression, re.IGNORECASE)
+    names = [each[1:-1].replace("``", "`") if each.startswith("`") else each for each in parts.groups(default="")] if parts else [""]
+    if parts is None or names[0] not in known:
         raise refuse(
             "HF-O025",
             "ColumnMissing",
             f"the join cannot emit {expression!r}.",
-            why=f"emits= takes columns and 'column as name'; there are {', '.join(known)}",
+            why=f"emits= takes columns and 'column as name', other signs than letters in backticks; there are {', '.join(map(named, known))}",
             do="compute it with map() after the join",
         )
-    return (parts[2] or parts[1], *known[parts[1]])
+    return (names[1] or names[0], *known[names[0]])

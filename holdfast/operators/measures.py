@@ -18,10 +18,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.graph.schemas import Column, Schema
+from holdfast.errors import UsageError
+from holdfast.graph.schemas import Column, Schema, carried_as, quoted
 from holdfast.operators.builtin import refuse
 
-__all__ = ["BOUNDS", "Measure", "Measures", "Slot", "TypeOf", "parse_call", "plan", "quoted"]
+__all__ = ["BOUNDS", "Measure", "Measures", "Slot", "TypeOf", "parse_call", "plan"]
 
 TypeOf = Callable[[str], str]  # SQL expression over the input -> its type as DDL
 
@@ -132,10 +133,6 @@ def _partial(slot: Slot) -> str:
             return f"{op}({slot.source})"
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def parse_call(call: str | Sequence[str]) -> tuple[str, str]:
     """'avg(celsius)' -> ('avg', 'celsius'); 'window_end' -> ('window_end', '')."""
     if not isinstance(call, str):
@@ -201,10 +198,21 @@ class _Planner:
         return self.slots[op, source].name
 
     def _expression_type(self, sql: str) -> str:
-        plain = sql[1:-1].replace("``", "`") if re.fullmatch(r"`[^`]+`", sql) else sql
-        kind = self._schema.type_of(plain)
+        kind = None
+        if re.fullmatch(r"`(?:[^`]|``)+`|[A-Za-z_]\w*", sql, re.ASCII):  # `a.b` is a column; a.b is b of a
+            kind = self._schema.type_of(sql[1:-1].replace("``", "`") if sql.startswith("`") else sql)
         if kind is None and self._type_of is not None:
-            kind = Schema.of(f"x {self._type_of(sql)}").columns[0].type
+            found = self._type_of(sql)
+            try:
+                kind = Schema.of(f"x {found}").columns[0].type
+            except UsageError:
+                other = f"st_asbinary({sql})" if found.startswith("geo") else f"cast({sql} as {carried_as(found)})"
+                raise refuse(
+                    "HF-O022",
+                    "AggregateTypeRefused",
+                    f"{sql!r} is of a type that frames do not carry: {found}.",
+                    do=f"make it another: {other}",
+                ) from None
         if kind is None:
             raise refuse(
                 "HF-O020",

@@ -27,7 +27,8 @@ def filter_rows(df: DataFrame, where: str) -> DataFrame:
 
 
 def map_rows(df: DataFrame, select: Sequence[str]) -> DataFrame:
-    return df.selectExpr(*carried(df), *select)
+    made = df.selectExpr(*select)
+    return made if carried(made) else df.selectExpr(*carried(df), *select)  # '*' has the frame's number with it
 
 
 def union_rows(dfs: Sequence[DataFrame]) -> DataFrame:

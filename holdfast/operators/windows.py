@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema
+from holdfast.graph.schemas import Column, Schema, quoted
 from holdfast.operators.aggregate import Shape
 from holdfast.operators.builtin import KeyedFunction, carried, refuse
 from holdfast.operators.columns import (
@@ -37,7 +37,6 @@ from holdfast.operators.columns import (
     table_of,
     timestamps,
 )
-from holdfast.operators.measures import quoted
 from holdfast.operators.merging import merge
 
 if TYPE_CHECKING:

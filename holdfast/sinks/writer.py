@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.errors import Broken, Finding, SinkError, UsageError
 from holdfast.frames.identity import FrameRecord
-from holdfast.graph.schemas import Schema
+from holdfast.graph.schemas import Schema, folded
 from holdfast.sinks.owners import Owner, Taking
 from holdfast.sinks.refusing import Aside
 
@@ -147,10 +147,11 @@ def column_findings(schema: Schema, keys: Sequence[str], sink: str) -> list[Find
                     do=f"did you mean {near!r}?" if near else "name a column of the stream",
                 )
             )
-    folded: dict[str, str] = {name: name for name in RESERVED}
+    before: dict[str, str] = {name: name for name in RESERVED}
     for name in schema.names:
-        other = folded.setdefault(name.lower(), name)
-        if other is not name:
+        other = before.get(folded(name))
+        before[folded(name)] = name
+        if other is not None:
             ours = " (Holdfast keeps the frame number there)" if other in RESERVED else ""
             found.append(
                 Finding(

@@ -93,12 +93,33 @@ CASES = [
     Case("HF-C004", KEYED, KEYED.replace("(state, probes)", "(state, *probes)"), "write each port"),
     Case("HF-C005", FILTER, FILTER.replace('"hot"', '"hot rows"'), "'hot_rows'", FILTER.replace('"hot"', '"hot_rows"'),
          more='p.filter("hot", of="hot_rows", where="celsius > 80")\n'),
+    Case("HF-C005", FILTER, FILTER.replace('"hot"', f'"{"h" * 101}"'), repr("h" * 100), FILTER.replace('"hot"', f'"{"h" * 100}"'),
+         more=f'p.filter("hot", of="{"h" * 100}", where="celsius > 80")\n'),
     Case("HF-C006", SINK, SINK[:-1] + ", promise=hf.loses(at_most=5))", "0.01", SINK[:-1] + ", promise=hf.loses(at_most=0.01))"),
     Case("HF-C007", NEW, 'p.protect(hf.checkpoint(every=0))', "every='5 seconds'", 'p.protect(hf.checkpoint(every="5 seconds"))'),
     Case("HF-C007", NEW, 'p.protect(hf.checkpoint(every=hf.frames(0)))', "at least 1", 'p.protect(hf.checkpoint(every=hf.frames(1)))'),
     Case("HF-C008", 'time="ts")', 'time="ts", queue="lots")', "'512 MB'", 'time="ts", queue="512 MB")'),
     Case("HF-C011", 'emits={"mean": "avg(celsius)"}', "emits=[]", "emits={'mean': 'avg(celsius)'}"),
     Case("HF-C011", '"avg(celsius)"', '"avrage(celsius)"', "'avg'"),
+    *(Case("HF-C011", '"avg(celsius)"', repr(bad), repr(said), repr(said)) for bad, said in [
+        ("avg(celsius) filter (where zone > 1)", "avg(case when zone > 1 then celsius end)"),
+        ("count(*) filter (where site = ')')", "count(case when site = ')' then 1 end)"),
+        ("count(distinct `a (b`) filter (where true)", "count(distinct case when true then `a (b` end)"),
+        ("max(celsius) - min(celsius)", "max(celsius)"),
+        ("sum(celsius) over (partition by zone)", "sum(celsius)"),
+        ("first(celsius, true)", "first(celsius)"),
+        ("count(distinct zone, coalesce(celsius, 0))", "count(distinct to_json(struct(zone, coalesce(celsius, 0))))"),
+    ]),
+    Case("HF-C011", '"avg(celsius)"', '"max(distinct celsius)"', "'max(celsius)'", '"max(celsius)"'),
+    Case("HF-C011", FILTER, FILTER + '\np.aggregate("f", of="hot", by="zone", emits={"x": "first(celsius) filter (where zone > 1)"})',
+         "p.filter(NAME, of=..., where='zone > 1')",
+         FILTER + '\np.filter("some", of="hot", where="zone > 1")\np.aggregate("f", of="some", by="zone", emits={"x": "first(celsius)"})',
+         more='p.sink("f", hf.write.sqlite("kiln.db", "f"))\n'),
+    Case("HF-C050", SOURCE, f'{SOURCE[:-1]}, took interval day to second"', "declare 'took decimal(18,6)'", f'{SOURCE[:-1]}, took decimal(18,6)"'),
+    Case("HF-C050", SOURCE, f'{SOURCE[:-1]}, `a b` array<variant>"', "declare '`a b` array<string>'", f'{SOURCE[:-1]}, `a b` array<string>"'),
+    Case("HF-C051", SOURCE, f'{SOURCE[:-1]}, Zone int"', "'Zone_2'", f'{SOURCE[:-1]}, Zone_2 int"'),
+    Case("HF-C051", SOURCE, f'{SOURCE[:-1]}, zone int"', "'zone_2'", f'{SOURCE[:-1]}, zone_2 int"'),
+    Case("HF-C051", SOURCE, f'{SOURCE[:-1]}, `` int"', "'column'", f'{SOURCE[:-1]}, column int"'),
     Case("HF-C012", MEAN, 'window="1 minute", session="1 minute", emits={"mean": "avg(celsius)"})', "keep session="),
     Case("HF-C012", MEAN, 'every="1 minute", emits={"mean": "avg(celsius)"})', "window="),
     Case("HF-C012", MEAN, 'every=hf.rows(3), ' + MEAN, "both as durations", 'every="30 seconds", ' + MEAN),
@@ -136,7 +157,7 @@ def found(text: str, folder: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}-{case.bad[:40]}".replace("\n", " "))
 def test_a_declaration_is_accepted_once_it_is_written_as_its_error_says(case, tmp_path, monkeypatch):
-    """HF-C001 to HF-C034, HF-C044, HF-K011: whoever does what the error says must not meet it again."""
+    """HF-C001 to HF-C034, HF-C044, HF-C050, HF-C051, HF-K011: whoever does what the error says must not meet it again."""
     monkeypatch.chdir(tmp_path)
     Path("probes.csv").write_text("ts,zone,celsius\n")
     bad, mended = case.text(case.bad), case.text(case.mended or case.line)
@@ -209,11 +230,11 @@ def warned(code: str, text: str, folder: Path) -> str:
         ("HF-G031", ('"count(*)"})', '"count(*)"}, unit="one")\np.aggregate("more", of="sums", by="zone", emits={"m": "count(*)"}, unit="one")\n'
                      'p.sink("more", hf.write.sqlite("kiln.db", "more"))'), "",
          ('"count(*)"})', '"count(*)"})\np.aggregate("more", of="sums", by="zone", emits={"m": "count(*)"})\np.sink("more", hf.write.sqlite("kiln.db", "more"))')),
-        ("HF-L001", (SUMS, f"{SUMS[:-1]}, {LOSSLESS})\np.protect(hf.checkpoint(every='5 seconds'))"), "protect(hf.ecoc(every='5 seconds'))",
+        ("HF-L001", (SUMS, f"{SUMS[:-1]}, {LOSSLESS})\np.protect(hf.checkpoint(every='5 seconds'))"), "p.protect(hf.ecoc(every='5 seconds'))",
          (SUMS, f"{SUMS[:-1]}, {LOSSLESS})\np.protect(hf.ecoc(every='5 seconds'))")),
         ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')"), "stabilises='5 minutes'",
          ('"count(*)"})\n' + SUMS, '"count(*)"}, stabilises="5 minutes")\n' + f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')")),
-        ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')"), "protect(hf.ecoc(every='5 seconds'))",
+        ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')"), " p.protect(hf.ecoc(every='5 seconds'))",
          (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.ecoc(every='5 seconds'))")),
     ],
     ids=["G030", "G031", "L001", "L011 stabilises", "L011 protected"],
@@ -224,6 +245,15 @@ def test_a_warning_goes_away_once_its_words_are_followed(code, bad, said, mended
     do = warned(code, WARNED.replace(*bad), tmp_path)
     assert do and said in do, do
     assert warned(code, WARNED.replace(*mended), tmp_path) == ""
+
+
+@pytest.mark.parametrize("sink", ['made.sink("sums", hf.write.sqlite("kiln.db", "sums"), %s)', 'made.sink(\n    "sums",\n    hf.write.sqlite("kiln.db", "sums"), %s)'])
+def test_a_remedy_names_the_process_as_the_user_does(sink, tmp_path, monkeypatch):
+    """HF-L001 said `process.protect(...)`, and a variable of that name there was none."""
+    text = WARNED.replace("p = ", "made = ").replace("\np.", "\nmade.").replace(SUMS.replace("p.", "made.", 1), sink % LOSSLESS)
+    assert warned("HF-L001", text, tmp_path).startswith("made.protect(")
+    monkeypatch.chdir(tmp_path)
+    assert warned("HF-L001", text, tmp_path).startswith("made.protect(")
 
 
 def test_what_a_sender_keeps_may_be_promised(tmp_path):

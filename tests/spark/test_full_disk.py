@@ -82,3 +82,21 @@ def test_a_full_disk_is_waited_for_and_every_row_is_there(fill, on_host, tmp_pat
         status = run.status()
     assert status.state == "finished"
     assert whole(writer)["count"].to_pylist() == readings(1).to_pandas().query("celsius > 60")["count"].tolist()
+
+
+@pytest.mark.parametrize("fill", [fill_bytes, fill_inodes], ids=["bytes", "inodes"])
+def test_a_run_starts_once_there_is_room(fill, small_disk, spark, monkeypatch):
+    """HF-E062."""
+    monkeypatch.setenv("HOLDFAST_DISK_RESERVE", "0")
+    p = process(small_disk)
+    warm_of(p)
+    p.sink("warm", writer := KeepingWriter())
+    fill(small_disk)
+    with pytest.raises(hf.HoldfastError) as refused:
+        begin(p, small_disk, spark)
+    assert refused.value.code == "HF-E062" and "free some space" in refused.value.do and "run again" in refused.value.do
+    make_room(small_disk)
+    with begin(p, small_disk, spark) as run:
+        run._disk.reserve_inodes = 0
+        run.wait()
+    assert whole(writer)["count"].to_pylist() == readings(1).to_pandas().query("celsius > 60")["count"].tolist()

@@ -6,12 +6,17 @@ run nobody disturbed.
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+import holdfast as hf
 from holdfast.engine.run import start_graph
+from holdfast.engine.types import infer
 from holdfast.errors import HoldfastError
 from holdfast.graph.loading import load
 
@@ -53,13 +58,14 @@ class Kiln:
         self.csv, self.text = folder / "probes.csv", KILN
         self.csv.write_text(ROWS)
 
-    def run(self, *, until: int | None = None, state: str = "state", **settings) -> HoldfastError | None:
+    def run(self, *, until: int | None = None, state: str = "state", own: bool = False, **settings) -> HoldfastError | None:
         """None if it ended well."""
         (self.folder / "kiln.py").write_text(self.text)
         try:
             with start_graph(
-                load(self.folder / "kiln.py").graph(), state=self.folder / state, spark=self._spark, until_frame=until, **settings
-            ) as run:
+                load(self.folder / "kiln.py").graph(), state=self.folder / state, spark=None if own else self._spark,
+                until_frame=until, **settings,
+            ) as run:  # fmt: skip
                 run.wait()
         except HoldfastError as error:
             return error
@@ -73,8 +79,8 @@ class Kiln:
         assert said in findings[0].do, findings[0].do
         return error
 
-    def table(self, name: str = "warm") -> list[tuple]:
-        return sqlite3.connect(self.folder / "kiln.db").execute(f"select ts, zone from {name} order by 1, 2").fetchall()
+    def table(self, name: str = "warm", db: str = "kiln.db") -> list[tuple]:
+        return sqlite3.connect(self.folder / db).execute(f"select ts, zone from {name} order by 1, 2").fetchall()
 
     def counts(self) -> dict[int, int]:
         return dict(sqlite3.connect(self.folder / "kiln.db").execute("select zone, max(n) from seen group by zone"))
@@ -159,3 +165,205 @@ def test_rows_without_a_time_and_late_ones_go_where_the_error_says(kiln):
     kiln.folder.joinpath("kiln.db").unlink(missing_ok=True)
     assert kiln.run(state="fourth") is None
     assert kiln.is_whole()
+
+
+def test_an_open_session_is_handed_in(kiln):
+    """HF-E003; that one may also stop it first, tests/spark/test_session.py shows."""
+    kiln.refused("HF-E003", "hand it in: run(spark=spark)", own=True)
+    assert kiln.run() is None
+    assert kiln.is_whole()
+
+
+def test_a_table_that_is_an_older_copy_is_put_back_or_made_anew(kiln):
+    """HF-R006: the frames between the copy and now are gone, and would be missing in it for ever."""
+    db, old, new = (kiln.folder / name for name in ("kiln.db", "old.db", "new.db"))
+    assert kiln.run(until=2) is None
+    shutil.copy(db, old)
+    assert kiln.run() is None
+    shutil.copy(db, new)
+    shutil.copy(old, db)
+    error = kiln.refused("HF-R006", "put the table back")
+    assert "another table and a folder of its own: --state DIR" in error.do
+    shutil.copy(new, db)
+    assert kiln.run() is None
+    assert kiln.is_whole()
+    shutil.copy(old, db)
+    kiln.text = kiln.text.replace("kiln.db", "other.db")
+    assert kiln.run(state="second") is None
+    assert kiln.table(db="other.db") == sqlite3.connect(new).execute("select ts, zone from warm order by 1, 2").fetchall()
+
+
+def test_a_query_that_was_ended_from_outside_goes_on_when_it_is_run_again(kiln):
+    """HF-U031: somebody cancels its job, as the links of Spark's own pages do."""
+    begun, may_end = kiln.folder / "begun", kiln.folder / "may_end"
+    kiln.text = kiln.text.replace('time="ts")', 'time="ts", restart=hf.restarts(tries=0))').replace(
+        'return probes.where("celsius > 60")',
+        f"""
+    def wait(parts):
+        import time
+        from pathlib import Path
+        Path({str(begun)!r}).touch()
+        until = time.monotonic() + 60
+        while not Path({str(may_end)!r}).exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        yield from parts
+    return probes.where("celsius > 60").mapInPandas(wait, probes.schema)""",
+    )
+
+    def cancel():
+        until = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < until:
+            threading.Event().wait(0.01)
+        kiln._spark.sparkContext.cancelAllJobs()
+        may_end.touch()
+
+    somebody = threading.Thread(target=cancel)
+    somebody.start()
+    error = kiln.refused("HF-U031", "run again: it goes on from there")
+    somebody.join()
+    assert "cancel" in error.what.lower()
+    assert kiln.run() is None
+    assert kiln.is_whole()
+
+
+def shelf(declare, **settings):
+    process = hf.StreamProcess("shelf", frame="1 second", time="ts", **settings)
+    process.source("probes", hf.read.files("probes.csv"), schema="ts timestamp, zone int, celsius double")
+    declare(process)
+    return process
+
+
+def found(process, spark):
+    return [finding for finding in infer(process.graph(), spark)[1] if not finding.warning]
+
+
+def own(function, **options):
+    def declare(process):
+        function.__name__ = "f"
+        process.operator(**options)(function)
+
+    return declare
+
+
+def shows(make, view):
+    def f(probes):
+        getattr(probes, make)("hot")
+        return probes.sparkSession.sql(f"select ts, zone from {view}")
+
+    return f
+
+
+def waits(probes):
+    return probes.groupBy("zone", "ts").count().select("ts", "zone")
+
+
+PLANS = {
+    "HF-G041": (
+        own(shows("createOrReplaceGlobalTempView", "global_temp.hot")), "createOrReplaceTempView",
+        own(shows("createOrReplaceTempView", "hot")),
+    ),
+    "HF-G042": (
+        own(lambda probes: probes.select("ts", "zone"), spark_conf={"spark.executor.memory": "1g", "spark.sql.shuffle.partitions": "2"}),
+        "or leave spark.executor.memory out",
+        own(lambda probes: probes.select("ts", "zone"), spark_conf={"spark.sql.shuffle.partitions": "2"}),
+    ),
+    "HF-G042 of ours": (
+        own(lambda probes: probes.select("ts", "zone"), spark_conf={"spark.sql.ansi.enabled": "false"}), "leave it out of spark_conf=",
+        own(lambda probes: probes.select("ts", "zone")),
+    ),
+    "HF-G043": (
+        own(lambda probes: waits(probes.withWatermark("ts", "10 seconds")), over="stream"), "lateness='10 seconds'",
+        own(waits, over="stream", lateness="10 seconds"),
+    ),
+    "HF-G050": (
+        lambda process: process.map("f", of="probes", select=["ts", "zone", "row_number() over (partition by zone order by ts) as r"]),
+        "return rows.selectExpr(...)",
+        own(lambda probes: probes.selectExpr("ts", "zone", "row_number() over (partition by zone order by ts) as r")),
+    ),
+    "HF-G050 aggregate": (
+        lambda process: process.map("f", of="probes", select=["max(ts) as ts", "max(zone) as zone"]), "aggregate(...)",
+        lambda process: process.aggregate("f", of="probes", by=["zone", "ts"], emits={"n": "count(*)"}),
+    ),
+    "HF-C050": (
+        own(lambda probes: probes.selectExpr("ts", "zone", "ts - timestamp'2026-01-05' as age")), "cast(age as decimal(18,6))",
+        own(lambda probes: probes.selectExpr("ts", "zone", "ts - timestamp'2026-01-05' as age").selectExpr("ts", "zone", "cast(age as decimal(18,6))")),
+    ),
+    "HF-C050 variant": (
+        lambda process: process.map("f", of="probes", select=["ts", "zone", "array(parse_json(string(zone))) as `a b`"]),
+        "cast(`a b` as array<string>)",
+        lambda process: process.map("f", of="probes", select=["ts", "zone", "cast(array(parse_json(string(zone))) as array<string>) as `a b`"]),
+    ),
+    "HF-C050 text": (
+        own(lambda probes: probes.selectExpr("ts", "zone", "'A' collate UNICODE_CI as name", "null as none")), "cast(name as string)",
+        own(lambda probes: probes.selectExpr("ts", "zone", "cast('A' collate UNICODE_CI as string) as name", "cast(null as string) as none")),
+    ),
+}  # fmt: skip
+
+
+def test_a_plan_is_accepted_once_it_is_written_as_the_rule_says(kiln, spark):
+    """HF-G041, HF-G042, HF-G043, HF-G050, HF-C050: then it runs, and every row is there."""
+    for name, (bad, said, good) in PLANS.items():
+        [finding] = found(shelf(bad), spark)
+        assert finding.code == name[:7], (name, str(finding))
+        assert said in finding.do, (name, finding.do)
+        assert found(shelf(good), spark) == [], name
+    process, rows = hf.StreamProcess("shelf", frame="1 second", time="ts", state=str(kiln.folder / "shelf")), {}
+    process.source("probes", hf.read.files(str(kiln.csv)), schema="ts timestamp, zone int, celsius double")
+    for at, (_, _, good) in enumerate(PLANS.values()):
+        good(Renamed(process, f"f{at}"))
+        process.sink(f"f{at}", hf.write.callback(lambda table, n, got=rows.setdefault(at, []): got.extend(table["zone"].to_pylist())))
+    process.run(spark=spark)
+    assert {at: sorted(got) for at, got in rows.items()} == dict.fromkeys(range(len(PLANS)), [1] * FRAMES + [2] * FRAMES)
+
+
+class Renamed:
+    """The process as a case sees it: what it declares has a name of its own."""
+
+    def __init__(self, process, name) -> None:
+        self._process, self._name = process, name
+
+    def operator(self, **options):
+        def declare(function):
+            function.__name__ = self._name
+            return self._process.operator(**options)(function)
+
+        return declare
+
+    def __getattr__(self, kind):
+        return lambda name, **options: getattr(self._process, kind)(self._name, **options)
+
+
+def test_a_stream_of_sparks_is_read_once_its_function_returns_one(spark, tmp_path):
+    """HF-S015, HF-S018."""
+    (tmp_path / "in").mkdir()
+    schema = "ts timestamp, zone int"
+
+    def declared(function):
+        process = hf.StreamProcess("rates", frame="1 second", time="ts")
+        process.source("rates", schema=schema)(function)
+        process.map("all", of="rates", select=["*"])
+        process.sink("all", hf.write.callback(lambda table, n: None))
+        return process
+
+    def raises(spark):
+        return spark.readStream.format("parkett").schema(schema).load(str(tmp_path / "in"))
+
+    def of_a_batch(spark):
+        return spark.read.schema(schema).parquet(str(tmp_path / "in"))
+
+    def right(spark):
+        return spark.readStream.format("parquet").schema(schema).load(str(tmp_path / "in"))
+
+    [finding] = found(declared(raises), spark)
+    assert finding.code == "HF-S015" and "call it yourself with a session" in finding.do
+    with pytest.raises(Exception, match="parkett"):
+        raises(spark)
+    assert right(spark).isStreaming
+    assert found(declared(right), spark) == []
+    [finding] = found(declared(of_a_batch), spark)
+    assert finding.code == "HF-S018" and "return spark.readStream...; for files that are there already take hf.read.files" in finding.do
+    process = hf.StreamProcess("rates", frame="1 second", time="ts")
+    process.source("rates", hf.read.files(str(tmp_path / "in" / "*.parquet")), schema=schema)
+    process.map("all", of="rates", select=["*"])
+    process.sink("all", hf.write.callback(lambda table, n: None))
+    assert found(process, spark) == []

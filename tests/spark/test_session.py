@@ -56,7 +56,7 @@ import os
 os.environ["JAVA_HOME"] = str(find_java().home)
 spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
          .config("spark.sql.warehouse.dir", sys.argv[1]).getOrCreate())
-from holdfast.engine.session import adopt_session, open_session, tuned_session
+from holdfast.engine.session import adopt_session, close_session, open_session, tuned_session
 from holdfast.errors import UsageError
 try:
     open_session(sys.argv[1])
@@ -68,6 +68,10 @@ print([sentence.partition(":")[0] for sentence in said if "never retries" in sen
 tuned = tuned_session(spark)
 print(tuned.conf.get("spark.sql.shuffle.partitions"), spark.conf.get("spark.sql.shuffle.partitions"))
 print(tuned.table("mine").count())
+spark.stop()
+own = open_session(sys.argv[1])
+print(own.range(3).count())
+close_session()
 """
 
 
@@ -204,11 +208,12 @@ def test_a_machine_without_java_streams_with_rocksdb(tmp_path):
 
 
 def test_the_users_own_session_is_told_and_left_alone(tmp_path):
+    """HF-E003: once it is stopped, as the error says, there is room for one of ours."""
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
 
-    refused, said, partitions, rows = run_script(USERS_OWN, tmp_path, environ)
+    refused, said, partitions, rows, ours = run_script(USERS_OWN, tmp_path, environ)
 
     assert refused == "HF-E003"
     assert said == "['unsafe', 'slower']"
     assert partitions == "1 200"
-    assert rows == "1"
+    assert (rows, ours) == ("1", "3")
