@@ -20,7 +20,7 @@ from holdfast.operators.builtin import FRAME
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["LOADER", "loaded", "loader", "used_columns"]
+__all__ = ["LOADER", "loaded", "loader", "map_in_arrow", "used_columns"]
 
 # Nodes whose references are all they need of their children; others are taken to need everything.
 _BY_NAME = frozenset(
@@ -45,6 +45,17 @@ def loader(load: Load, plan: str) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return read
 
 
+def map_in_arrow(df: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], ddl: str) -> DataFrame:
+    """`df.mapInArrow`, for columns of any name: PySpark asks for `a.b` as if it were b of a."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.functions import pandas_udf
+    from pyspark.util import PythonEvalType
+
+    udf = pandas_udf(function, returnType=ddl, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = udf(*(df[quoted(name)] for name in df.columns))
+    return DataFrame(df._jdf.mapInArrow(column._jc, False, None), df.sparkSession)
+
+
 def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None, plan: str) -> DataFrame:
     """The rows of a port, with all its declared columns; those nobody uses are null."""
     kept = load.schema.columns
@@ -53,7 +64,7 @@ def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None, plan: s
         names = tuple(column.name for column in kept)
         load = Load(load.port, load.schema, load.chunks, load.time, load.boundary_row, load.many, names)
     ddl = Schema(kept).ddl + (f", {FRAME} bigint" if load.many else "")
-    df = chunks.mapInArrow(loader(load, plan), ddl)
+    df = map_in_arrow(chunks, loader(load, plan), ddl)
     if len(kept) == len(load.schema.columns):
         return df
     present = {column.name for column in kept}

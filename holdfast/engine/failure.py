@@ -39,6 +39,7 @@ _SQL_ERROR = re.compile(r"(\[[A-Z][A-Z0-9_.]*\][^\n]*)SQLSTATE: (?:2[123]\w{3}|P
 _REFUSED = re.compile(r"(?:Extended)?AnalysisException:?\s+([^\n]+)")
 _JVM_GONE = frozenset({"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "EOFError"})
 _PLAN = Path(__file__).with_name("plan.py")  # calls the user's functions
+_JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+\w+(?:Exception|Error): ")
 _CALLING = "An error occurred while calling "
 _FOREIGN = ("/pyspark/", "/holdfast/", "/py4j/", "/cloudpickle/", "pyspark.zip", "<frozen", "/pandas/", "/pyarrow/")
 
@@ -310,5 +311,7 @@ def _jvm_is_gone(error: BaseException | None, text: str) -> bool:
 def _first_line(text: str, error: BaseException | None = None) -> str:
     # py4j says first what it was about to call, and then what came of it.
     lines = [line.strip(": ") for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
-    kind = "" if error is None or hasattr(error, "getCondition") else f"{type(error).__name__}: "
-    return f"{kind}{lines[0][:300]}" if lines else kind.rstrip(": ") or "it does not say why"
+    said = _JAVA_CLASS.sub("", lines[0]) if lines else ""
+    is_java = bool(lines) and said != lines[0] or hasattr(error, "getCondition")
+    kind = "" if error is None or is_java else f"{type(error).__name__}: "
+    return f"{kind}{said[:300]}" if lines else kind.rstrip(": ") or "it does not say why"

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from holdfast.engine.columns import map_in_arrow
 from holdfast.engine.worker import current_frames
 from holdfast.graph.memory import Watch, kept_between_frames
 from holdfast.graph.model import Graph, Operator
@@ -85,7 +86,7 @@ class KeyedPlan:
 
     def tagged(self) -> DataFrame:
         """All emitted streams in one DataFrame: `_out`, `o{i}_{column}`."""
-        return self.rows.mapInArrow(self.task, self.ddl)
+        return map_in_arrow(self.rows, self.task, self.ddl)
 
     def streams(self) -> dict[str, DataFrame]:
         df = self.tagged()

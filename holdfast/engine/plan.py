@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from holdfast.engine.building import views_of_its_own
-from holdfast.engine.columns import loaded, loader, used_columns
+from holdfast.engine.columns import loaded, loader, map_in_arrow, used_columns
 from holdfast.engine.keyed import KeyedPlan, keyed_plan
 from holdfast.engine.worker import BOUNDARY, SEALED_SCHEMA, Load, Seal, Then
 from holdfast.errors import OperatorError
@@ -176,11 +176,11 @@ class FramePlan:
         if last is not None:
             # In one task, state and seal share a worker: no way back through the JVM between them.
             if last.task.tasks == 1:
-                return last.rows.mapInArrow(Then(last.task, seal), SEALED_SCHEMA)
-            return last.tagged().repartition(1).mapInArrow(seal, SEALED_SCHEMA)
+                return map_in_arrow(last.rows, Then(last.task, seal), SEALED_SCHEMA)
+            return map_in_arrow(last.tagged().repartition(1), seal, SEALED_SCHEMA)
         tagged = tag([streams.dfs[stream] for stream in self.unit.outputs], self.unit.outputs, self.schemas)
         whole = tagged.repartition(1) if wide else tagged.coalesce(1)
-        return whole.mapInArrow(seal, SEALED_SCHEMA)
+        return map_in_arrow(whole, seal, SEALED_SCHEMA)
 
     @cached_property
     def many(self) -> bool:
@@ -246,7 +246,7 @@ class StreamPlan:
     def seal(self, batch: DataFrame) -> DataFrame:
         outputs = tuple((stream, self.schemas[stream]) for stream in self.unit.outputs)
         time = self.graph.time if isinstance(self.graph.time, str) else None
-        return batch.coalesce(1).mapInArrow(Seal(outputs, time, tagged=len(outputs) > 1), SEALED_SCHEMA)
+        return map_in_arrow(batch.coalesce(1), Seal(outputs, time, tagged=len(outputs) > 1), SEALED_SCHEMA)
 
     @property
     def mode(self) -> str:
@@ -261,8 +261,8 @@ class StreamPlan:
 def with_boundary(ticks: DataFrame, load: Load, lateness_ms: int, plan: str) -> DataFrame:
     """A port of the stream part: rows, with the watermark set from the frame's boundary."""
     if not load.boundary_row:
-        return ticks.mapInArrow(loader(load, plan), load.schema.ddl)
-    rows = ticks.mapInArrow(loader(load, plan), f"{load.schema.ddl}, {BOUNDARY} boolean")
+        return map_in_arrow(ticks, loader(load, plan), load.schema.ddl)
+    rows = map_in_arrow(ticks, loader(load, plan), f"{load.schema.ddl}, {BOUNDARY} boolean")
     return bounded(rows, load.time, lateness_ms)
 
 

@@ -43,6 +43,8 @@ def sqlite(
     `new_columns="add"` adds columns that the stream has and the table lacks. `shared=True`: others delete and
     add rows there too, so a start does not compare their number with what was written.
     """
+    if _table(table).lower().startswith("sqlite_"):
+        raise unusable(f"table {table!r}", "SQLite keeps names that begin with sqlite_ for itself", f"hf.write.sqlite('out.db', 'of_{table}')")
     return SqliteWriter(
         _path(path, "hf.write.sqlite('out.db', 'alarms')"),
         _table(table),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyspark.errors
 import pytest
 
 import holdfast.engine.failure
@@ -140,3 +141,28 @@ def test_names_of_libraries_that_pass(line):
 @pytest.mark.parametrize("line", ["ValueError: timeout", "KeyError: 'ConnectionError'", "ZeroDivisionError", "IndexError: 3", ""])
 def test_names_that_do_not(line):
     assert not raised_may_pass(line)
+
+
+SAID = "[INVALID_ATTRIBUTE_NAME_SYNTAX] Syntax error in the attribute name: a`b. SQLSTATE: 42601"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pyspark.errors.AnalysisException(SAID),
+        pyspark.errors.ParseException(SAID),
+        RuntimeError(f"An error occurred while calling o7.start.\n: org.apache.spark.sql.AnalysisException: {SAID}\n\tat org.apache"),
+    ],
+    ids=["analysed here", "parsed here", "as text"],
+)
+def test_a_plan_that_is_refused_is_no_death_to_be_tried_eight_times(error):
+    found = met(error)
+    assert found.code == "HF-U071" and "INVALID_ATTRIBUTE_NAME_SYNTAX" in found.what
+
+
+def test_a_query_that_spark_ended_says_why():
+    """It said `An error occurred while calling o1955.collectToPython`."""
+    text = "An error occurred while calling o1955.collectToPython.\n: org.apache.spark.SparkException: Job 5 cancelled as part of it\n\tat org.apache.x"
+    found = met(RuntimeError(text))
+    assert found.code == "HF-U031"
+    assert found.what == "the query of unit 'pulse' ended: Job 5 cancelled as part of it"

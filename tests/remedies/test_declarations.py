@@ -139,6 +139,8 @@ CASES = [
     Case("HF-C044", NEW, 'p.protect(hf.ecoc(every="5 seconds", extended=True, two_phase=True))', "extended=True on cycles",
          'p.protect(hf.ecoc(every="5 seconds", two_phase=True))'),
     Case("HF-K011", 'hf.write.sqlite("kiln.db", "hot")', 'hf.write.sqlite("", "hot")', "hf.write.sqlite("),
+    Case("HF-K011", 'hf.write.sqlite("kiln.db", "hot")', 'hf.write.sqlite("kiln.db", "SQLite_hot")', "'of_SQLite_hot'",
+         'hf.write.sqlite("kiln.db", "of_SQLite_hot")'),
 ]  # fmt: skip
 
 
