@@ -134,7 +134,8 @@ def _parquet_rows(path: Path) -> int:
 
 def _bad_records(path: Path) -> list[dict[str, Any]]:
     found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    # Not splitlines: a record may hold U+2028 and its like, which end no line of JSON.
+    for line in filter(None, path.read_text(encoding="utf-8", errors="replace").split("\n")):
         try:
             found.append(note_in(line))
         except ValueError:

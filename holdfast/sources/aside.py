@@ -38,7 +38,7 @@ def clear_behind(folder: Path, files: dict[int, Watched], next_no: int) -> None:
         if no < next_no and no not in files:
             continue  # a file that was used up and is forgotten
         pos = files[no].pos if no in files else 0
-        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
         kept = [each for each in records if each["byte"] < pos]
         if not kept:
             path.unlink()

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from holdfast.errors import SourceError
 from holdfast.sources.bad import Bad, Terms, halved
+from holdfast.sources.exact import holds_rounded, refuse_rounded
 from holdfast.sources.fit import check_fits, fit, no_column
 from holdfast.sources.records import MORE, Record, parse_records
 from holdfast.sources.timed import fitting
@@ -62,8 +63,15 @@ def _rows(
 ) -> tuple[list[pa.Table], list[Bad]]:
     named: Callable[[object], dict] = _checked if isinstance(items[0], dict) else _named
 
+    inexact = [field for field in terms.schema.arrow if holds_rounded(field.type)]
+
     def attempt(some: Sequence[object]) -> pa.Table:
-        return fitting(pa.Table.from_pylist([named(item, terms) for item in some], schema=terms.schema.arrow), terms)
+        rows = [named(item, terms) for item in some]
+        table = pa.Table.from_pylist(rows, schema=terms.schema.arrow)
+        for field in inexact:
+            for row in rows:
+                refuse_rounded(row.get(field.name), field.type, field.name)
+        return fitting(table, terms)
 
     tables, failed = halved(items, attempt, first_only)
     return tables, [_bad(items[at], at, first + at, error, terms) for at, error in failed]
@@ -144,6 +152,7 @@ def _which(item: object, terms: Terms, error: Exception) -> str:
         for field in terms.schema.arrow:
             try:
                 pa.array([row.get(field.name)], field.type)
+                refuse_rounded(row.get(field.name), field.type, field.name)
             except (pa.ArrowException, OverflowError, ValueError, TypeError) as bad:
                 return f"{field.name} = {row.get(field.name)!r}: {str(bad).splitlines()[0]}"
     return str(error).splitlines()[0]

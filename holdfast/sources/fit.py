@@ -52,6 +52,7 @@ def fit(table: pa.Table, declared: Schema, path: str) -> pa.Table:
         column = table.column(field.name)
         if column.type != field.type:
             column = _cast(column, field, declared, path)
+        _check_valid(column, field, declared, path)
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=target)
 
@@ -70,8 +71,9 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str)
         if _drops_only_what_spark_cannot_hold(column.type, field.type):
             return column.cast(field.type, safe=False)
         narrowed = column.cast(field.type)
-        if kinds.is_floating(column.type) and field.type.bit_width < column.type.bit_width:
-            _check_survives(column, narrowed)  # Arrow looks at every narrower number but these
+        if _narrows(column.type, field.type):
+            for before, after in zip(column.chunks, narrowed.chunks, strict=True):
+                _check_survives(before, after)  # Arrow looks at every narrower number but these
         return narrowed
     except pa.ArrowInvalid as error:
         raise SourceError(
@@ -85,11 +87,54 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str)
         ) from error
 
 
-def _check_survives(column: pa.ChunkedArray, narrowed: pa.ChunkedArray) -> None:
-    same = pc.or_(pc.equal(narrowed.cast(column.type), column), pc.is_nan(column))
-    if pc.all(same).as_py() is False:
-        value = column.filter(pc.invert(same))[0]
-        raise pa.ArrowInvalid(f"{value.as_py()!r} would become {value.cast(narrowed.type).as_py()!r}")
+def _check_valid(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str) -> None:
+    """Nobody looked whether text is UTF-8, or a decimal has no more digits than its type: Spark would fail on both."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            "HF-S003",
+            "TypesDiffer",
+            f"a value of column {field.name!r} is no {declared.type_of(field.name)}.",
+            where=path,
+            why=str(error).splitlines()[0],
+            effect="its frame was not made; frames before it stand",
+            do=f"mend the file, or declare {field.name!r} as binary or with more digits",
+        ) from error
+
+
+def _narrows(actual: pa.DataType, target: pa.DataType) -> bool:
+    """Whether a float becomes a shorter one, at any depth."""
+    if kinds.is_dictionary(actual):
+        return _narrows(actual.value_type, target)
+    if kinds.is_struct(target):
+        return any(_narrows(actual.field(field.name).type, field.type) for field in target)
+    if kinds.is_map(target):
+        return _narrows(actual.key_type, target.key_type) or _narrows(actual.item_type, target.item_type)
+    if kinds.is_list(target):
+        return _narrows(actual.value_type, target.value_type)
+    return kinds.is_floating(actual) and kinds.is_floating(target) and target.bit_width < actual.bit_width
+
+
+def _check_survives(before: pa.Array, after: pa.Array) -> None:
+    """ArrowInvalid if a float that was made shorter is another one now."""
+    if not _narrows(before.type, after.type):
+        return
+    if kinds.is_dictionary(before.type):
+        _check_survives(before.dictionary_decode(), after)
+    elif kinds.is_struct(after.type):
+        for field in after.type:
+            _check_survives(pc.struct_field(before, field.name), pc.struct_field(after, field.name))
+    elif kinds.is_map(after.type):
+        _check_survives(before.keys, after.keys)
+        _check_survives(before.items, after.items)
+    elif kinds.is_list(after.type):
+        _check_survives(before.flatten(), after.flatten())
+    else:
+        same = pc.or_(pc.equal(after.cast(before.type), before), pc.is_nan(before))
+        if pc.all(same).as_py() is False:
+            value = before.filter(pc.invert(same))[0]
+            raise pa.ArrowInvalid(f"{value.as_py()!r} would become {value.cast(after.type).as_py()!r}")
 
 
 def _drops_only_what_spark_cannot_hold(actual: pa.DataType, target: pa.DataType) -> bool:

@@ -18,7 +18,7 @@ import gzip
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -40,7 +40,7 @@ from holdfast.sources.ingest import Wall
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
 from holdfast.sources.reference import Reference, changed
 from holdfast.sources.stretches import Stretch, stretches, whole_rows
-from holdfast.sources.watching import Folder, Seen, found_twice, is_whole, mark_used, since
+from holdfast.sources.watching import Folder, Seen, found_twice, is_whole, mark_inflated, mark_used, since
 
 __all__ = ["OpenGrowing"]
 
@@ -281,14 +281,17 @@ class OpenGrowing:
                 end = whole_rows(block, quote)
                 if not end and len(block) == text.ROW_BYTES_MAX:
                     raise text.bad_row(known.path, known.pos, "a row of more than 64 MB: a quote is not closed")
-            self._waits(known, f"the end of a line in {known.path}, after byte {known.pos:,}" if block[end:] else "")
+            waits = f"the end of a line in {known.path}, after byte {known.pos + end:,}" if block[end:] else ""
             if not end:
+                self._waits(known, waits)
                 return
             fails = self._context.bad == "fail"
             named = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in known.options)
             where = (named, self._context.schema, known.path, known.pos)
             found = stretches(block[:end], known.format, *where, missing=missing, first_only=fails)
-            yield from self._of_stretches(known, block, named, found, dry)
+            if (yield from self._of_stretches(known, block, named, found, dry)):
+                return
+            self._waits(known, waits)
 
     def _begin(self, known: Watched, options: dict, quote: str | None) -> bool:
         """Read the header, if there is one; False while it is not whole."""
@@ -299,6 +302,7 @@ class OpenGrowing:
                 if not head[:end].endswith(b"\n"):
                     self._waits(known, f"the header of {known.path}")
                     return False
+                text.header_end(head, (quote or "").encode(), known.path)
                 mark_used(known, end)
             options = options | {"columns": text.csv_columns(known.path, options, self._context.schema)}
             check_csv(options["columns"], self._context.schema, known.path)
@@ -307,7 +311,8 @@ class OpenGrowing:
 
     def _of_stretches(
         self, known: Watched, block: bytes, options: tuple, found: list[Stretch], dry: bool
-    ) -> Iterator[Taken]:
+    ) -> Generator[Taken, None, bool]:
+        """True: it must be waited for."""
         base = known.pos
         if self._context.bad == "quarantine" and not dry and any(each.bad for each in found):
             set_aside(self._context.directory / "quarantine", known, base, found)
@@ -321,10 +326,12 @@ class OpenGrowing:
                     self._touched[known.no] = known
                 continue
             if not known.row and each.table.num_rows:
-                known.row = text.digest(block[each.start : text.first_row_end(block, b"", each.start)])
-                if not dry:
-                    self._refuse_copy(known)
+                known.row = _row_mark(block, each.start)
+                if not dry and self._is_being_copied(known):
+                    known.row = ""
+                    return True
             yield from self._of_stretch(known, block[each.start : each.stop], base + each.start, options, each, dry)
+        return False
 
     def _of_stretch(
         self, known: Watched, block: bytes, byte: int, options: tuple, each: Stretch, dry: bool
@@ -358,8 +365,8 @@ class OpenGrowing:
     def _of_whole(self, known: Watched, dry: bool) -> Iterator[Taken]:
         try:
             options = self._reader.options_for(known.path, known.format)
-            before = _Before(known)
-            if known.format != "parquet" and not _inflates(known.path):
+            before, length = _Before(known), 0
+            if known.format != "parquet" and (length := _inflated_bytes(known.path)) is None:
                 raise EOFError
             file, pieces = index_file(
                 known.path, known.format, options, self._context.schema, self._context.time_column, before
@@ -375,7 +382,10 @@ class OpenGrowing:
             now = Identity(file.size, file.mtime_ns, file.ctime_ns)
             known.size, known.mtime_ns, known.ctime_ns = now.size, now.mtime_ns, now.ctime_ns
             if not known.rows:
-                self._refuse_copy(known)
+                if length:
+                    mark_inflated(known, length, self._first_row(known, options))
+                if self._is_being_copied(known):
+                    return
         file.ino, file.no = known.ino, known.no
         for found in pieces:
             skip = max(0, known.rows - found.start)
@@ -397,11 +407,23 @@ class OpenGrowing:
             known.done = True
             self._touched[known.no] = known
 
-    def _refuse_copy(self, known: Watched) -> None:
-        other = self._seen.copied(known)
-        if other is not None:
-            raise found_twice(known, other)
+    def _first_row(self, known: Watched, options: dict) -> str:
+        """The mark of a .gz file's first row; '' if it has none."""
+        head, quote = text.read_bytes(known.path, 0, text.BLOCK_BYTES), (options.get("quote") or "").encode()
+        start = text.header_end(head, quote, known.path) if known.format == "csv" and options.get("header", True) else 0
+        return _row_mark(head, start) if head[start:].strip() else ""
+
+    def _is_being_copied(self, known: Watched) -> bool:
+        """HF-S062 if it is a copy of what was read; True if it may become one: it has no row yet that the other has not."""
+        found = self._seen.copied(known)
+        if found is not None:
+            other, is_all = found
+            if is_all or known.whole:
+                raise found_twice(known, other)
+            self._waits(known, f"{known.path} to hold a row that was not read from {other.path}")
+            return True
         self._seen.add(known)
+        return False
 
     def _part(self, piece: Piece, start: int, stop: int) -> Piece:
         if self._arrival:
@@ -445,13 +467,17 @@ class _Before:
         return changed(path, why, self._known.rows)
 
 
-def _inflates(path: str) -> bool:
-    """Whether a .gz file is whole."""
+def _row_mark(block: bytes, start: int) -> str:
+    return text.digest(block[start : text.first_row_end(block, b"", start)])
+
+
+def _inflated_bytes(path: str) -> int | None:
+    """How long the text of a .gz file is; None if the file is not whole."""
+    length = 0
     try:
         with gzip.open(path, "rb") as file:
-            while file.read(1 << 20):
-                pass
+            while more := file.read(1 << 20):
+                length += len(more)
     except (OSError, EOFError, zlib.error):
-        return False
-    return True
-
+        return None
+    return length

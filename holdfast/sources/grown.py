@@ -51,6 +51,7 @@ class Watched:
     tail: str = ""
     row: str = ""  # digest of the first row
     whole: str = ""  # digest of a file that is taken whole
+    length: int = 0  # bytes that a .gz file inflates to, of which head, tail and row are then
     size: int = 0  # when it was last looked at
     mtime_ns: int = 0
     ctime_ns: int = 0

@@ -49,6 +49,9 @@ def stretches(
         part = block[start:stop]
         part.decode()  # Arrow does not look at every column
         table = text.parsed(part, format, settings, schema, "ignore")
+        if table.num_rows != text.rows_in(part, settings.get("quote") if format == "csv" else None):
+            # Where a row ends is ours to say: a source that stops at a row goes on there.
+            raise ValueError(f"it is not one {'object' if format == 'json' else 'row'} a line")
         if format == "json" and missing != "null":
             _check_there(part, table, schema)
         return table

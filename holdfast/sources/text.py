@@ -37,12 +37,14 @@ __all__ = [
     "cut_blocks",
     "digest",
     "first_row_end",
+    "header_end",
     "last_row_end",
     "parse",
     "parsed",
     "read_bytes",
     "row_ends",
     "row_start",
+    "rows_in",
     "unreadable",
 ]
 
@@ -114,7 +116,7 @@ def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, byt
             held += more
             end = last_row_end(held, mark) if more else len(held)
             if header and end:
-                begin = first_row_end(held, mark)
+                begin = header_end(held, mark, path)
                 at, held, end, header = at + begin, held[begin:], end - begin, False
             if end:
                 yield at, held[:end]
@@ -138,6 +140,32 @@ def first_row_end(block: bytes, mark: bytes, start: int = 0) -> int:
     while at >= 0 and mark and block.count(mark, start, at) % 2:
         at = block.find(b"\n", at + 1)
     return at + 1 if at >= 0 else len(block)
+
+
+def header_end(block: bytes, mark: bytes, path: str) -> int:
+    """Where the header ends. One that ends with a carriage return alone would take the first rows along, or all."""
+    end = first_row_end(block, mark)
+    if _has_bare_return(block[:end], mark):
+        raise bad_row(path, 0, "lines end with a carriage return alone; a newline is needed: tr '\\r' '\\n'")
+    return end
+
+
+def _has_bare_return(row: bytes, mark: bytes) -> bool:
+    """Whether a carriage return ends a line inside of it: not in quotes, and no newline behind it."""
+    at = row.find(b"\r")
+    while at >= 0:
+        if row[at + 1 : at + 2] != b"\n" and not (mark and row.count(mark, 0, at) % 2):
+            return True
+        at = row.find(b"\r", at + 1)
+    return False
+
+
+def rows_in(block: bytes, quote: str | None) -> int:
+    """How many rows a block of whole rows has, as `row_start` counts them."""
+    if quote is None or quote.encode() not in block:
+        return sum(1 for line in block.split(b"\n") if line.strip())
+    ends = row_ends(block, quote)
+    return sum(1 for start, stop in zip(ends, ends[1:], strict=False) if block[start:stop].strip())
 
 
 def row_ends(block: bytes, quote: str | None) -> list[int]:
@@ -239,16 +267,16 @@ def _parsed(
         return pa.schema(types).empty_table()
     if format == "json":
         _refuse_bare_null(block)
-        return arrow_json.read_json(
-            pa.BufferReader(block),
-            arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            arrow_json.ParseOptions(
-                explicit_schema=pa.schema(types), unexpected_field_behavior=unexpected
-            ),
+        return _valid(
+            arrow_json.read_json(
+                pa.BufferReader(block),
+                arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+                arrow_json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior=unexpected),
+            )
         )
     quote = options.get("quote") or False
     quoted = bool(quote) and quote.encode() in block
-    return arrow_csv.read_csv(
+    table = arrow_csv.read_csv(
         pa.BufferReader(block),
         arrow_csv.ReadOptions(
             column_names=list(options["columns"]),
@@ -265,6 +293,13 @@ def _parsed(
             quoted_strings_can_be_null=False,
         ),
     )
+    return _valid(table)
+
+
+def _valid(table: pa.Table) -> pa.Table:
+    """Arrow's parsers take text that is not UTF-8, and decimals with more digits than declared: neither gets through Spark."""
+    table.validate(full=True)
+    return table
 
 
 # Not behind a colon, comma or bracket, so perhaps behind an object.

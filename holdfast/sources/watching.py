@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterable, Iterator
 import xxhash
 
 from holdfast.errors import SourceError
+from holdfast.sources import text
 from holdfast.sources.grown import Watched
 from holdfast.sources.identity import Identity, same_bytes, trusted
 
-__all__ = ["Folder", "Look", "Seen", "found_twice", "gone", "is_whole", "mark_used", "since"]
+__all__ = ["Folder", "Look", "Seen", "found_twice", "gone", "is_whole", "mark_inflated", "mark_used", "since"]
 
 HEAD_BYTES = 4096
 TAIL_BYTES = 16384
@@ -219,16 +220,21 @@ def _holds(known: Watched, path: str, found: os.stat_result) -> bool:
 
 
 def _ends(path: str, pos: int) -> tuple[str, str]:
+    """Digests of the first and the last bytes of the text up to `pos`; empty if it is shorter or cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            head = file.read(min(pos, HEAD_BYTES))
-            file.seek(max(0, pos - TAIL_BYTES))
-            tail = file.read(min(pos, TAIL_BYTES))
-    except OSError:
+        head = text.read_bytes(path, 0, min(pos, HEAD_BYTES))
+        tail = text.read_bytes(path, max(0, pos - TAIL_BYTES), pos)
+    except (OSError, SourceError):
         return "", ""
     if len(head) < min(pos, HEAD_BYTES) or len(tail) < min(pos, TAIL_BYTES):
         return "", ""
     return xxhash.xxh3_64_hexdigest(head), xxhash.xxh3_64_hexdigest(tail)
+
+
+def mark_inflated(known: Watched, length: int, row: str) -> None:
+    """What a .gz file says, so that it is known again where it is not compressed, and the other way round."""
+    known.length, known.row = length, row
+    known.head, known.tail = _ends(known.path, length)
 
 
 class Seen:
@@ -240,17 +246,26 @@ class Seen:
             self.add(known)
 
     def add(self, known: Watched) -> None:
-        if mark := known.whole or known.row:
+        for mark in filter(None, (known.whole, known.row)):
             self._by.setdefault(mark, []).append(known)
 
-    def copied(self, known: Watched) -> Watched | None:
-        """The file whose used rows this one holds as well: a copy, as `copytruncate` makes one before it cuts the original."""
-        for other in self._by.get(known.whole or known.row, ()):
-            if other.no == known.no:
-                continue
-            if known.whole or (known.size >= other.pos and _ends(known.path, other.pos) == (other.head, other.tail)):
-                return other
-        return None
+    def copied(self, known: Watched) -> tuple[Watched, bool] | None:
+        """The file whose used rows this one holds as well, compressed or not: a copy, as `copytruncate` makes one before it
+        cuts the original. And whether it has all of them: one that is being copied has some, and no others."""
+        some: Watched | None = None
+        for mark in filter(None, (known.whole, known.row)):
+            for other in self._by.get(mark, ()):
+                if other.no == known.no:
+                    continue
+                if mark == known.whole:
+                    return other, True
+                there, used = known.length or known.size, other.length or other.pos
+                if there >= used:
+                    if _ends(known.path, used) == (other.head, other.tail):
+                        return other, True
+                elif not other.gone and any(ends := _ends(known.path, there)) and ends == _ends(other.path, there):
+                    some = other
+        return None if some is None else (some, False)
 
 
 # -- what is said --------------------------------------------------------------
@@ -307,9 +322,10 @@ def found_twice(known: Watched, other: Watched) -> SourceError:
     return SourceError(
         "HF-S062",
         "FileTwice",
-        "a new file begins with all the rows that were read from another one.",
+        "a new file begins with rows that were read from another one.",
         where=known.path,
-        why=f"it is a copy of {other.path}, of which {other.rows:,} rows were used",
+        why=f"it is a copy of {other.path}, of which {other.rows:,} rows were used"
+        + (": compressed, or the other way round" if bool(known.length) != bool(other.length) else ""),
         effect="nothing of it was read: its rows would be there twice; frames made before stand",
         do="move it out of the folder and run again; a copy belongs where the pattern does not find it",
     )

@@ -730,3 +730,124 @@ def test_an_end_of_the_list_that_was_cut_off_is_missed_if_its_frames_were_handed
     path.write_bytes(data[: data.rindex(b"\n", 0, -1) + 1])
     with pytest.raises(SourceError, match=f"HF-S009(.|\n)*frame {last} was handed out"):
         driven(driver, reader)
+
+
+# -- what looks like one row and is not, and what was read before ---------------------------------
+
+
+def stamp(number: int) -> str:
+    return f"{np.datetime64(T0 + number * SECOND // 4, 'us')}Z"
+
+
+def readings(driver: Driver, frames: list) -> list[float]:
+    return [value for frame in frames for value in driver.rows(frame.references).column("celsius").to_pylist()]
+
+
+def _two_in_a_line(number: int, other: int) -> str:
+    return "".join(f'{{"ts": "{stamp(each)}", "zone": 1, "celsius": {each}}}' for each in (number, other)) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "strange"),
+    [
+        ("a.jsonl", _two_in_a_line(0, 8)),
+        ("a.csv", f"{HEADER}{stamp(0)},1,0\r{stamp(8)},1,8\n"),
+    ],
+    ids=["two objects in a line", "a carriage return inside a line"],
+)
+def test_a_line_that_holds_two_rows_is_a_bad_one_and_no_row_behind_it_is_lost(driver, name, strange):
+    """Arrow counts rows and we count lines: a source that stopped at a late row went on behind it."""
+    late = [16, 1, 17, 24]
+    if name.endswith(".csv"):
+        body = "".join(f"{stamp(each)},1,{each}\n" for each in late)
+    else:
+        body = "".join(f'{{"ts": "{stamp(each)}", "zone": 1, "celsius": {each}}}\n' for each in late)
+    folder = driver.folder / "in"
+    folder.mkdir()
+    (folder / name).write_bytes((strange + body).encode())
+    reader = read.files("in", growing=True)
+    with pytest.raises(SourceError, match="HF-S006"):
+        driven(driver.set(late="fail"), reader)
+    with pytest.raises(SourceError, match="HF-F004"):
+        driven(driver.set(bad="quarantine"), reader)
+    assert readings(driver, driven(driver.set(late="admit"), reader)) == [16, 1, 17]
+
+
+def test_a_header_that_ends_with_a_carriage_return_takes_no_row_along(driver):
+    (driver.folder / "a.csv").write_bytes((HEADER.replace("\n", "\r") + lines(0, 12)).encode())
+    for reader in (read.files("a.csv"), read.files("a.csv", growing=True)):
+        with pytest.raises(SourceError, match=r"HF-S006[^$]*carriage return"):
+            driven(Driver(driver.folder / str(reader.growing)).set(base=driver.folder), reader)
+
+
+def test_a_file_of_carriage_returns_alone_is_not_an_empty_one(driver):
+    (driver.folder / "a.csv").write_bytes((HEADER + lines(0, 12)).replace("\n", "\r").encode())
+    with pytest.raises(SourceError, match=r"HF-S006[^$]*carriage return"):
+        driver.frames(read.files("a.csv"))
+
+
+def test_a_bad_row_with_signs_that_end_a_line_elsewhere_does_not_stop_the_next_start(driver):
+    (driver.folder / "a.csv").write_text(HEADER + lines(0, 6) + "half\u2028a\x85row,x,y\n" + lines(6, 12), encoding="utf-8")
+    reader = read.files("a.csv", growing=True)
+    driver.set(bad="quarantine")
+    first = readings(driver, driven(driver, reader))
+    assert readings(driver, driven(driver, reader)) == first
+
+
+def test_a_file_that_was_read_and_is_compressed_comes_not_twice(driver):
+    folder = driver.folder / "in"
+    folder.mkdir()
+    plain = folder / "a.csv"
+    plain.write_text(HEADER + lines(0, 12))
+
+    def compress() -> None:
+        (folder / "a.csv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+
+    reader = read.files("in", growing=True)
+    more = [lambda: (folder / "b.csv").write_text(HEADER + lines(40, 48)), lambda: None, compress]
+    with pytest.raises(SourceError, match=r"HF-S062[^$]*compressed"):
+        driven(driver, reader, *more)
+    (folder / "a.csv.gz").rename(driver.folder / "a.csv.gz")
+    assert readings(driver, driven(driver, reader, from_n=4)) == list(range(40, 44))
+
+
+def test_a_compressed_file_that_was_read_comes_not_twice_when_it_is_inflated(driver):
+    folder = driver.folder / "in"
+    folder.mkdir()
+    (folder / "a.csv.gz").write_bytes(gzip.compress((HEADER + lines(0, 12)).encode()))
+    with pytest.raises(SourceError, match="HF-S062"):
+        driven(driver, read.files("in", growing=True), lambda: (folder / "a.csv").write_text(HEADER + lines(0, 12)))
+
+
+def test_a_copy_is_known_before_it_is_whole(driver):
+    folder = driver.folder / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text(HEADER + lines(0, 12))
+    copy = folder / "b.csv"
+
+    def go_on() -> None:
+        with open(copy, "a") as file:
+            file.write(lines(6, 12))
+
+    reader = read.files("in", growing=True)
+    with pytest.raises(SourceError, match="HF-S062"):
+        driven(driver, reader, lambda: copy.write_text(HEADER + lines(0, 6)), lambda: None, go_on)
+    copy.unlink()
+    assert readings(driver, driven(driver, reader)) == list(range(8))
+
+
+def test_a_file_that_begins_as_another_is_read_once_it_differs(driver):
+    folder = driver.folder / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text(HEADER + lines(0, 12))
+    other = folder / "b.csv"
+
+    def go_on() -> None:
+        with open(other, "a") as file:
+            file.write(lines(20, 28))
+
+    frames = driven(
+        driver, read.files("in", growing=True), lambda: other.write_text(HEADER + lines(0, 2)), lambda: None, go_on
+    )  # fmt: skip
+    assert sorted(readings(driver, frames)) == sorted([*range(12), 0, 1, *range(20, 24)])

@@ -1,0 +1,94 @@
+"""No value is changed on its way in: it is taken as it is, or refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
+from holdfast.sources import read
+from holdfast.sources.bad import Terms
+from holdfast.sources.elements import table_of
+from holdfast.sources.records import Record
+
+from .conftest import SECOND
+
+T0 = 1_700_000_000 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", 1.5),
+        ("bigint", Decimal("2.5")),
+        ("float", 1e300),
+        ("timestamp", 1_767_225_600.5),
+        ("date", datetime(2026, 1, 1, 5, tzinfo=UTC)),
+        ("array<int>", [1, 2.5]),
+        ("struct<a: int>", {"a": 1.5}),
+        ("map<string, int>", {"a": 1.5}),
+        ("decimal(5, 2)", Decimal("1234.5")),
+    ],
+)
+def test_a_python_value_that_would_become_another_is_a_bad_element(kind, value):
+    table, bad = table_of([{"v": value}, {"v": None}], Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
+    assert (table.num_rows, [each.at for each in bad]) == (1, [0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("int", 2.0), ("float", 0.5), ("float", float("inf")), ("date", date(2026, 1, 1)), ("array<int>", [1, None]), ("map<string, int>", {"a": 1})],
+)  # fmt: skip
+def test_a_python_value_that_stays_what_it_is_is_taken(kind, value):
+    table, bad = table_of([{"v": value}], Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
+    assert (table.num_rows, bad) == (1, [])
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_a_decimal_with_more_digits_than_declared_is_a_bad_record(format):
+    """Spark would fail on it in every frame that has it: by then it is logged and its sender was told that all is well."""
+    raws = [b'{"v": 1234.5}', b'{"v": 123.45}'] if format == "json" else [b"1234.5", b"123.45"]
+    records = [Record(raw, format=format) for raw in raws]
+    table, bad = table_of(records, Terms(Schema.of("v decimal(5, 2)"), "probes"), 0, first_only=False)
+    assert (table.column("v").to_pylist(), [each.at for each in bad]) == ([Decimal("123.45")], [0])
+
+
+def test_text_of_a_json_file_that_is_not_utf8_is_a_bad_row(driver):
+    driver.set(schema=Schema.of("ts timestamp, s string"))
+    (driver.folder / "a.jsonl").write_bytes(
+        b'{"ts": "2026-01-01T00:00:00Z", "s": "good"}\n{"ts": "2026-01-01T00:00:00Z", "s": "\xe9"}\n'
+    )
+    with pytest.raises(SourceError, match=r"HF-S006[^$]*line 2"):
+        driver.frames(read.files("a.jsonl"))
+
+
+def test_text_of_a_parquet_file_that_is_not_utf8_is_refused(driver):
+    driver.set(schema=Schema.of("ts timestamp, s string"))
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xe9"], pa.binary()).buffers())
+    pq.write_table(pa.table({"ts": pa.array([T0], pa.timestamp("us", "UTC")), "s": text}), driver.folder / "a.parquet")
+    frames = driver.frames(read.files("a.parquet"))
+    with pytest.raises(SourceError, match="HF-S003"):
+        driver.rows(frames[0].references)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("array<float>", [0.5, 0.1]), ("struct<a: float>", {"a": 1e300}), ("map<string, float>", [("a", 0.1)]), ("array<array<float>>", [[], [0.1]])],
+)  # fmt: skip
+def test_a_number_inside_of_a_nested_value_is_not_narrowed_to_another(driver, kind, value):
+    declared = Schema.of(f"ts timestamp, v {kind}")
+    driver.set(schema=declared)
+    wide = Schema.of(f"v {kind.replace('float', 'double')}").arrow.field("v").type
+    table = pa.table({"ts": pa.array([T0], pa.timestamp("us", "UTC")), "v": pa.array([value], wide)})
+    pq.write_table(table, driver.folder / "a.parquet")
+    with pytest.raises(SourceError, match=r"HF-S003[^$]*would become"):
+        driver.rows(driver.frames(read.files("a.parquet"))[0].references)
+    halves = table.set_column(1, "v", pa.array([None], wide))
+    pq.write_table(halves, driver.folder / "b.parquet")
+    driver.set(directory=driver.folder / "other")
+    assert driver.rows(driver.frames(read.files("b.parquet"))[0].references).column("v").to_pylist() == [None]
