@@ -113,7 +113,7 @@ class CallbackSink:
             table = fitted(record, table, self.context).replace_schema_metadata(marks)
             rows = self._prepared(table)
             try:
-                with at_work(self.context.owner):
+                with at_work(self.context.owner, self.context.sink):
                     self._function(rows, record.n)
             except Exception as error:
                 raise self._raised(record, error) from error

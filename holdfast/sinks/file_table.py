@@ -39,6 +39,8 @@ def _lock_of(path: Path) -> _FileLock:
 
 
 class FileTableSink(TableSink):
+    folds_names = True
+
     def __init__(
         self,
         path: Path,

@@ -124,6 +124,11 @@ class Ledger:
         of_sink = f"process = {_literal(self._process)} and sink = {_literal(self._sink)}"
         return f"delete from _holdfast_ledger where {of_sink};\ndelete from _holdfast_epoch where {of_sink};"
 
+    def renaming(self, target: str) -> str:
+        """What a person runs to have the ledger belong to another writer."""
+        of_sink = f"process = {_literal(self._process)} and sink = {_literal(self._sink)}"
+        return f"update _holdfast_epoch set target = {_literal(target)} where {of_sink};"
+
     def create(self) -> None:
         for table, statement in _CREATE.items():
             added = ", ".join(f"{name} {kind}" for name, kind in _ADDED[table].items())
@@ -143,9 +148,10 @@ class Ledger:
             if name not in there
         ]
 
-    def others_at(self, target: str) -> list[tuple[str, str]]:
-        """Other sinks that wrote to this target: (process, sink)."""
-        rows = self._run("select process, sink from _holdfast_epoch where target = ? order by 1, 2", (target,))
+    def others_at(self, target: str, *, folds: bool = False) -> list[tuple[str, str]]:
+        """Other sinks that wrote to this target: (process, sink). `folds`: SEEN and seen are one table."""
+        same = "lower(target) = lower(?)" if folds else "target = ?"
+        rows = self._run(f"select process, sink from _holdfast_epoch where {same} order by 1, 2", (target,))
         return [(process, sink) for process, sink in rows if (process, sink) != (self._process, self._sink)]
 
     def claim(self) -> Claim | None:

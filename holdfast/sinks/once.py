@@ -27,7 +27,7 @@ from typing import Any
 from holdfast.errors import SinkError, UsageError
 from holdfast.frames.identity import Kind
 from holdfast.sinks.ledger import Ledger, Verdict
-from holdfast.sinks.owners import current_owner
+from holdfast.sinks.owners import current_owner, current_sink
 
 __all__ = ["Once", "once"]
 
@@ -101,9 +101,11 @@ class Once:
 
     def _fence(self, frame: _Frame, ledger: Ledger) -> int:
         """In a function that a run calls, the ledger belongs to the run's state folder."""
-        owner = current_owner()
+        owner, target = current_owner(), self._caller(ledger)
         try:
-            return ledger.fence(frame.epoch, owner=owner, is_known=owner is None or bool(owner.sinks), opening=True)
+            return ledger.fence(
+                frame.epoch, target=target, owner=owner, is_known=owner is None or bool(owner.sinks), opening=True
+            )
         except SinkError as error:
             if error.code not in ("HF-K030", "HF-K031"):
                 raise
@@ -113,6 +115,25 @@ class Once:
                 do="go on with the state folder that wrote the frames that are there; or, if that one is gone, let the ledger\n"
                 f"begin anew:\n{ledger.forgetting()}\nor give hf.once another sink=",
             ) from None  # fmt: skip
+
+    def _caller(self, ledger: Ledger) -> str:
+        """Who counts frames here. Two functions of a run under one name: the frames of the second would all seem written."""
+        claim = ledger.claim()
+        there = "" if claim is None else claim.target
+        sink = current_sink()
+        mine = f"function of sink {sink}" if sink else there
+        if there and there != mine:
+            raise SinkError(
+                "HF-K006",
+                "TargetTaken",
+                f"another sink's function has used hf.once under this name: the {there}.",
+                where=f"{ledger.where}, called by the {mine}",
+                why="a frame that one of them wrote would seem to be written for the other too",
+                effect="nothing was written",
+                do=f"give each a name of its own: hf.once(connection, frame, sink={sink!r});\n"
+                f"or, if the sink was renamed:\n{ledger.renaming(mine)}",
+            )
+        return mine
 
     def _create(self, ledger: Ledger) -> None:
         """PostgreSQL asks for the right to create even if the tables are there, and two that create clash."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import SinkError
 
-__all__ = ["Claim", "Owner", "Taken", "Taking", "at_work", "current_owner", "judge_owner", "ledger_ahead", "other_folder", "taken"]
+__all__ = ["Claim", "Owner", "Taken", "Taking", "at_work", "current_owner", "current_sink", "judge_owner", "ledger_ahead", "other_folder", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +147,13 @@ def _ways(first: str, option: str = "") -> str:
     )
 
 
-_at_work: ContextVar[Owner | None] = ContextVar("holdfast_owner", default=None)
+_at_work: ContextVar[tuple[Owner | None, str]] = ContextVar("holdfast_owner", default=(None, ""))
 
 
 @contextmanager
-def at_work(owner: Owner | None) -> Iterator[None]:
-    """While a function of the user's is called by a run: `hf.once` in it belongs to the run's state folder."""
-    token = _at_work.set(owner)
+def at_work(owner: Owner | None, sink: str = "") -> Iterator[None]:
+    """While a function of the user's is called by a run: `hf.once` in it belongs to the run's state folder, and to this sink."""
+    token = _at_work.set((owner, sink))
     try:
         yield
     finally:
@@ -161,4 +161,9 @@ def at_work(owner: Owner | None) -> Iterator[None]:
 
 
 def current_owner() -> Owner | None:
-    return _at_work.get()
+    return _at_work.get()[0]
+
+
+def current_sink() -> str:
+    """The sink whose function is called; '' outside of a run."""
+    return _at_work.get()[1]

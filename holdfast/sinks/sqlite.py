@@ -121,11 +121,12 @@ class SqliteSink(FileTableSink):
         info = self._info()
         there = {name.lower(): (declared, notnull, default, pk) for _, name, declared, notnull, default, pk in info}
         wanted = self.wanted()
+        moments = {f.name for f in self.context.schema.arrow if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
         for name, affinity in wanted.items():
             if name.lower() not in there:
                 return f"it has no column {name!r} ({affinity.lower()})"
             declared = there[name.lower()][0]
-            if not _holds(declared, affinity):
+            if not _holds(declared, affinity, is_moment=name in moments):
                 return f"its column {name!r} is {declared.lower()}, the stream needs {affinity.lower()}"
         ours = {name.lower() for name in wanted}
         for name, (_, notnull, default, pk) in there.items():
@@ -172,7 +173,7 @@ class SqliteSink(FileTableSink):
         )
 
 
-def _holds(declared: str, wanted: str) -> bool:
+def _holds(declared: str, wanted: str, *, is_moment: bool = False) -> bool:
     """Whether a column of a declared type keeps our values as they are (SQLite's affinity rules)."""
     text = declared.upper()
     if "INT" in text:
@@ -186,6 +187,6 @@ def _holds(declared: str, wanted: str) -> bool:
     else:
         affinity = "NUMERIC"
     if affinity == "NUMERIC":
-        # Text that looks like a number would become one: "12.30" loses its last digit.
-        return wanted in ("INTEGER", "REAL", "BLOB") or "DATE" in text or "TIME" in text
+        # Text that looks like a number would become one: "12.30" loses its last digit. A moment never does.
+        return wanted in ("INTEGER", "REAL", "BLOB") or (is_moment and ("DATE" in text or "TIME" in text))
     return affinity == wanted or wanted == "BLOB"

@@ -50,6 +50,8 @@ class TableSink(ABC):
 
     #: What the database's own module raises.
     errors: tuple[type[Exception], ...]
+    #: Names of tables are the same whatever their case, though they are quoted.
+    folds_names = False
 
     def __init__(
         self,
@@ -349,7 +351,7 @@ class TableSink(ABC):
                 self.run(f"alter table {self.quoted_table} add column {quoted(name)} {kind}")
 
     def _refuse_taken(self) -> None:
-        others = self._ledger.others_at(self.table)
+        others = self._ledger.others_at(self.table, folds=self.folds_names)
         if others and self.table_exists():
             process, sink = others[0]
             raise SinkError(

@@ -15,7 +15,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast.errors import FrameDiffers, SinkError, UsageError
+from holdfast.sinks import write
 from holdfast.sinks.once import once
+
+from .conftest import make_frame
 
 
 class Database:
@@ -219,3 +222,30 @@ def test_the_example_of_the_howto_runs(tmp_path, monkeypatch):
     for frame in (1, 2, 1):
         names["store"](pa.table({"x": [frame, 10 * frame], "y": ["a", "b"]}), frame)
     assert database.rows() == [1, 2, 10, 20]
+
+
+def test_two_functions_of_a_run_under_one_name_are_told(tmp_path, context):
+    """Frame 1 of the first would be taken for frame 1 of the second: its rows would never be written."""
+    written = []
+
+    def store(name, **names):
+        def function(table, frame):
+            with closing(sqlite3.connect(tmp_path / "out.db")) as connection, once(connection, frame, **names) as fresh:
+                if fresh:
+                    written.append((name, frame))
+
+        return write.callback(function).open(context(sink=name))
+
+    store("a").write([make_frame(1, [(1, 1, 1.0)])])
+    with pytest.raises(SinkError, match="HF-K010") as told:
+        store("b").write([make_frame(1, [(1, 1, 1.0)])])
+    assert "HF-K006" in told.value.why and "hf.once(connection, frame, sink='b')" in told.value.why
+    store("b", sink="b").write([make_frame(1, [(1, 1, 1.0)])])
+    assert written == [("a", 1), ("b", 1)]
+
+    # A sink that was renamed goes on as the message says.
+    with closing(sqlite3.connect(tmp_path / "out.db")) as connection:
+        connection.execute(re.search(r"update .*;", told.value.why)[0])
+        connection.commit()
+    store("b").write([make_frame(1, [(1, 1, 1.0)]), make_frame(2, [(1, 1, 1.0)])])
+    assert written == [("a", 1), ("b", 1), ("b", 2)]

@@ -358,3 +358,24 @@ def test_a_lock_of_another_program_is_away_and_not_the_end(tmp_path, context, mo
             person.execute("rollback")  # as the error says: end its transaction
         assert sink.write([frame]) == [True]
         assert sink.last() == 1
+
+
+@pytest.mark.parametrize("keys", [None, ["zone"]])
+def test_a_table_is_taken_whatever_the_case_of_its_name(file_database, context, keys):
+    """SQLite and DuckDB tell no case in names: two sinks would write over each other's rows."""
+    first = file_database.sink(context(sink="a"), keys, "seen")
+    first.write([make_frame(1, [(1, 1, 1.0)])])
+    first.close()
+    with pytest.raises(SinkError, match="HF-K006"):
+        file_database.sink(context(sink="b"), keys, "SEEN")
+    assert file_database.rows("select mean from seen") == [(1.0,)]
+
+
+@pytest.mark.parametrize("kind", ["string", "decimal(10, 2)", "array<int>"])
+def test_a_column_of_sqlite_for_times_takes_no_other_text(tmp_path, context, kind):
+    """Its affinity is numeric: '12.30' would become 12.3."""
+    with closing(sqlite3.connect(tmp_path / "out.db")) as db:
+        db.execute("create table average (code timestamp, _frame integer, _i integer)")
+    with pytest.raises(SinkError, match="HF-K001"):
+        write.sqlite("out.db", "average").open(context(schema=Schema.of(f"code {kind}")))
+    write.sqlite("out.db", "average").open(context(schema=Schema.of("code timestamp"))).close()
