@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.plan import FramePlan
 
-__all__ = ["Caches", "Plans", "active", "new_plan", "own_session", "views_of_its_own"]
+__all__ = ["Caches", "Jobs", "Plans", "active", "new_plan", "own_session", "views_of_its_own"]
 
 # Two Python programs may drive one JVM: numbers alone would meet.
 _PROGRAM = secrets.token_hex(4)
@@ -187,7 +187,7 @@ class Plans:
     def _build_watched(self, values: dict[str, Any], wide: bool, many: bool) -> _Built:
         name = new_plan()
         before = {each.identity for each in self._caches.entries()}
-        jobs = _Jobs(self._context, f"holdfast-plan-{name}")
+        jobs = Jobs(self._context, f"holdfast-plan-{name}")
         try:
             with active(self._plan.spark), jobs:
                 df = self._plan.build(values, name, wide=wide, many=many, prune=not self._remembers)
@@ -206,7 +206,7 @@ class Plans:
         self._cached_rdds = []
 
 
-class _Jobs:
+class Jobs:
     """Whether a job was run by this thread meanwhile. Counted by a tag: the user's function may set a job group.
 
     Spark tells of a job only when its listeners have heard of it, some time after it was begun, and forgets old ones. So

@@ -9,6 +9,7 @@ place (a union) count as using all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -62,7 +63,7 @@ def loaded(chunks: DataFrame, load: Load, needed: frozenset[str] | None, plan: s
     if needed is not None and set(needed) != set(load.schema.names):
         kept = tuple(c for c in kept if c.name in needed) or load.schema.columns[:1]
         names = tuple(column.name for column in kept)
-        load = Load(load.port, load.schema, load.chunks, load.time, load.boundary_row, load.many, names)
+        load = replace(load, columns=names)
     ddl = Schema(kept).ddl + (f", {FRAME} bigint" if load.many else "")
     df = map_in_arrow(chunks, loader(load, plan), ddl)
     if len(kept) == len(load.schema.columns):

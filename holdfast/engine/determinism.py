@@ -4,7 +4,8 @@ The plan is walked from its leaves up. Chance and clocks are findings wherever t
 stand. What depends on the order of rows is followed instead: `collect_list` gives an
 array whose order is arbitrary, and that does no harm if the array is sorted, counted
 or exploded further up; only if it reaches the output, or an expression that looks at
-its order, is it a finding. So the usual ways to give an order are understood, in one
+its order, is it a finding. What has an order in which rows may tie (max_by, row_number) is
+no finding: its rows are handed in canonical order. So the usual ways to give an order are understood, in one
 expression or in several steps.
 
 Looks at the plan only; runs no job.
@@ -58,12 +59,24 @@ _FLOAT_SUMS = {
     "Skewness", "Kurtosis", "Corr", "CovSample", "CovPopulation", "RegrSlope", "RegrIntercept", "RegrR2",
     "RegrSXX", "RegrSXY", "RegrSYY", "RegrReplacement", "Product",
 }  # fmt: skip
-# Their result depends on the order in which parts are merged, whatever the type, or on
-# how rows come to Python: exact enough for one chunk and one partition, which pins both.
-_PINNED = {
-    "ApproximatePercentile", "HistogramNumeric", "PythonUDAF", "FlatMapGroupsInPandas", "FlatMapGroupsInArrow",
-    "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow", "MapInPandas", "MapInArrow",
+# They throw coins, and do not say so.
+_COINS = {
+    f"Kll{what}Agg{kind}": f"kll_{word}_agg_{kind.lower()}()"
+    for what, word in (("Sketch", "sketch"), ("Merge", "merge"))
+    for kind in ("Bigint", "Double", "Float")
+}
+# Of rows that tie, the order decides which is taken, or which comes first; so it does for what Python makes of many rows,
+# and for sketches. They get them in canonical order, in one chunk and one partition: then it is the values that decide.
+_ORDERED = {
+    "MaxBy", "MinBy", "MaxMinByK", "ListAgg", "GlobalLimit", "Offset", "Tail", "PythonUDAF", "FlatMapGroupsInPandas",
+    "FlatMapGroupsInArrow", "FlatMapCoGroupsInPandas", "FlatMapCoGroupsInArrow", "MapInPandas", "MapInArrow",
+    "ApproximatePercentile", "HistogramNumeric", "ApproxTopK", "ApproxTopKAccumulate", "ApproxTopKCombine", "CollectTopK",
+    "HllSketchAgg", "HllUnionAgg", "ThetaSketchAgg", "ThetaUnionAgg", "ThetaIntersectionAgg",
 }  # fmt: skip
+# Functions in Python may follow, which no plan shows.
+_RDDS = {"LogicalRDD", "ExternalRDD", "LogicalRDDWithStats"}
+# In a window, equal rows get equal answers from these.
+_EQUAL_FOR_TIES = {"Rank", "DenseRank", "PercentRank", "CumeDist"}
 
 
 @dataclass
@@ -75,6 +88,7 @@ class Determinism:
     order: list[str] = field(default_factory=list)
     float_sums: bool = False
     pinned: bool = False  # needs one chunk and one partition
+    ordered: bool = False  # and its rows in canonical order
     columns_from_data: bool = False  # a pivot without values: which columns there are, the rows decide
 
 
@@ -84,7 +98,7 @@ def look(df: DataFrame) -> Determinism:
     plan = df._jdf.queryExecution().analyzed()
     marks = walk.plan(plan)
     walk.output(plan, marks)
-    walk.found.pinned = walk.found.pinned or walk.found.float_sums
+    walk.found.pinned = walk.found.ordered or walk.found.float_sums
     return walk.found
 
 
@@ -113,13 +127,13 @@ class _Walk:
         name = node.getClass().getSimpleName()
         children = list(_each(node.children()))
         if not children:
+            self.found.ordered = self.found.ordered or name in _RDDS
             return {}
         below = [self.plan(child) for child in children]
         marks = {key: mark for part in below for key, mark in part.items()}
         for inner in _each(node.subqueries()):
             self.output(inner, self.plan(inner))
-        if name in _PINNED:
-            self.found.pinned = True
+        self.found.ordered = self.found.ordered or name in _ORDERED
         if name == "Sample":
             self.found.chance.append("sample()")
         elif name in ("Deduplicate", "DeduplicateWithinWatermark"):
@@ -167,6 +181,7 @@ class _Walk:
         self._look_at(name, expression, children)
         if name == "WindowExpression" and expression.windowSpec().orderSpec().size() > 0:
             # The order is given: what its function picks or collects is picked in order.
+            self.found.ordered = self.found.ordered or not _is(expression.windowFunction(), *_EQUAL_FOR_TIES)
             for child in children:
                 self._inside_ordered(child, marks)
             return None
@@ -202,8 +217,10 @@ class _Walk:
             self.found.clocks.append(_CLOCKS[name])
         elif name in _FLOAT_SUMS:
             self.found.float_sums = self.found.float_sums or any(_is_float(child) for child in children)
-        elif name in _PINNED:
-            self.found.pinned = True
+        elif name in _ORDERED:
+            self.found.ordered = True
+        elif name in _COINS:
+            self.found.chance.append(_COINS[name])
         elif name == "PivotFirst":
             self.found.columns_from_data = (
                 self.found.columns_from_data or expression.pivotColumnValues().size() == 0
@@ -240,8 +257,8 @@ def _call(expression: Any) -> str:
     return re.sub(r"\(.*", "()", expression.toString(), flags=re.DOTALL)
 
 
-def _is(node: Any, name: str) -> bool:
-    return bool(node.getClass().getSimpleName() == name)
+def _is(node: Any, *names: str) -> bool:
+    return bool(node.getClass().getSimpleName() in names)
 
 
 def _is_float(expression: Any) -> bool:

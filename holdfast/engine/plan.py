@@ -124,6 +124,7 @@ class FramePlan:
     schemas: dict[str, Schema]
     state_root: str
     wide_chunks: int = 2
+    ordered: bool = False  # an operator's answer depends on the order of rows where values tie
 
     def build(
         self, values: dict[str, dict[str, Any]], name: str, *, wide: bool, many: bool = False, prune: bool = True
@@ -150,7 +151,8 @@ class FramePlan:
             schema = self.schemas[port.stream]  # of a feedback edge too: `check` has compared them
             key = port_key(port.stream, port.feedback_frames)
             chunk_ids = self.spark.range(0, chunks, 1, chunks)
-            streams.dfs[key] = loaded(chunk_ids, Load(key, schema, chunks, many=many), needed.get(key), name)
+            load = Load(key, schema, chunks, time, many=many, ordered=chunks == 1 and self.ordered)
+            streams.dfs[key] = loaded(chunk_ids, load, needed.get(key), name)
         last: KeyedPlan | None = None
         for operator in map(self.graph.operator, self.unit.operators):
             ports = {edge.port: streams.port(edge) for edge in operator.inputs}
@@ -219,6 +221,7 @@ class StreamPlan:
     graph: Graph
     unit: Unit
     schemas: dict[str, Schema]
+    ordered: bool = False
 
     def build(self, ticks: DataFrame, values: dict[str, dict[str, Any]], plan: str) -> DataFrame:
         streams = _Streams()
@@ -231,7 +234,7 @@ class StreamPlan:
             schema = self.schemas[port.stream]
             key = port_key(port.stream, port.feedback_frames)
             at = time if time in schema else None
-            streams.dfs[key] = with_boundary(ticks, Load(key, schema, 1, at, at is not None), lateness_ms, plan)
+            streams.dfs[key] = with_boundary(ticks, Load(key, schema, 1, at, at is not None, ordered=self.ordered), lateness_ms, plan)
         for name in self.unit.operators:
             operator = self.graph.operator(name)
             ports = {edge.port: streams.port(edge) for edge in operator.inputs}

@@ -259,7 +259,7 @@ class Run:
                 shutil.rmtree(self.folder.unit(unit.name), ignore_errors=True)
 
     def _add_unit(
-        self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: set[str], settled: dict[str, int]
+        self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: dict[str, bool], settled: dict[str, int]
     ) -> None:
         make = partial(
             UnitQuery,
@@ -274,7 +274,8 @@ class Run:
             durable=self._durable,
             board=self._board,
             config=self._config,
-            may_be_wide=not (set(unit.operators) & sensitive) and self.graph.chunks != 1,
+            may_be_wide=not (sensitive.keys() & unit.operators) and self.graph.chunks != 1,
+            ordered=any(sensitive.get(name) for name in unit.operators),
             begun=self._begin[unit.name],
             delays=self._delays,
         )

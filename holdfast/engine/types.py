@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast.engine.building import active, own_session
+from holdfast.engine.building import Jobs, active, own_session
 from holdfast.engine.determinism import look
 from holdfast.engine.failure import user_lines
 from holdfast.engine.ingest_query import stream_of
@@ -64,10 +64,10 @@ def check_types(graph: Graph) -> list[Finding]:
             close_session(spark)
 
 
-def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Finding], set[str]]:
-    """Schema of every stream; what is wrong; operators that need one chunk and one partition."""
+def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Finding], dict[str, bool]]:
+    """Schema of every stream; what is wrong; operators that need one chunk and one partition, and whether rows in order."""
     schemas, findings = _source_schemas(graph, spark)
-    pinned: set[str] = set()
+    pinned: dict[str, bool] = {}
     streamed: dict[str, DataFrame] = {}  # what leaves operators over the stream
     spark = own_session(spark)  # what the functions leave there, views first of all, is not seen by the run
     with _quiet(), active(spark):
@@ -86,7 +86,7 @@ def infer(graph: Graph, spark: SparkSession) -> tuple[dict[str, Schema], list[Fi
                     findings += reserved_in(schema.names, f"operator {operator.name!r}", operator.line)
             findings += typing.findings
             if typing.pinned:
-                pinned.add(operator.name)
+                pinned[operator.name] = typing.ordered
         for unit in cut(graph):
             if unit.stream_part and unit.frame_part and all(each.warning for each in findings):
                 findings += _unit_refused(graph, unit, spark, schemas, streamed)
@@ -143,7 +143,7 @@ class _Typing:
         self.schemas: dict[str, Schema] = {}
         self.streamed: dict[str, DataFrame] = {}
         self.findings: list[Finding] = []
-        self.pinned = False
+        self.pinned = self.ordered = False
         self._graph, self._operator, self._inputs = graph, operator, inputs
         try:
             self._call(spark)
@@ -175,9 +175,11 @@ class _Typing:
             return
         if operator.kind in ("frame", "stream"):
             values = {param.name: {"value": param.default, "per": {"": param.default}} for param in graph.params}
-            with alone(operator, spark, dfs) as found:
+            jobs = Jobs(spark.sparkContext, f"holdfast-check-{operator.name}")
+            with alone(operator, spark, dfs) as found, jobs:
                 made = call_operator(operator, ports, param_columns(graph, operator, values))
             self.findings += found
+            self.pinned = self.ordered = jobs.ran  # what it asks of the rows while it plans may depend on their order
         else:
             made = apply_rowwise(operator.kind, operator.options, dfs, operator.outputs)
             self.findings += _beyond_a_row(operator, list(made.values()))
@@ -213,6 +215,7 @@ class _Typing:
             found = look(df)
             float_sums = float_sums or found.float_sums
             self.pinned = self.pinned or found.pinned
+            self.ordered = self.ordered or found.ordered
             for what in found.chance[:1]:
                 findings.setdefault("chance", _chance(operator, what))
             for what in found.clocks[:1]:

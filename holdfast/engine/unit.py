@@ -82,6 +82,7 @@ class UnitQuery:
         board: Board,
         config: Config,
         may_be_wide: bool,
+        ordered: bool,
         begun: int,
         delays: DelayWatch,
         frames_at_once: int,
@@ -93,7 +94,7 @@ class UnitQuery:
         self.unit, self._graph, self.schemas = unit, graph, schemas
         self.folder, self._streams, self._staging = folder, stream_folders, staging
         self._epoch, self._board, self._config = epoch, board, config
-        self._may_be_wide, self.begun, self._delays = may_be_wide, begun, delays
+        self._may_be_wide, self._ordered, self.begun, self._delays = may_be_wide, ordered, begun, delays
         self.is_changed, self.settled, self._guards, self._durable = is_changed, settled, guards, durable
         self.spark_files = SparkFiles(folder / "spark" / str(epoch), lambda: (self._batch, self._at))
         self.error: BaseException | None = None
@@ -193,14 +194,14 @@ class UnitQuery:
         publish_permits(self._permit_file, [])
         permitted = ticks(spark, self._permit_file, self._at)
         if self.uses_spark_state:
-            self._stream_plan = StreamPlan(spark, self._graph, self.unit, self.schemas)
+            self._stream_plan = StreamPlan(spark, self._graph, self.unit, self.schemas, ordered=self._ordered)
             self._values = self._values_at(self._at + 1)
             df = self._stream_plan.build(permitted, self._config.at(self._at + 1), new_plan())
             writer = df.writeStream.outputMode(self._stream_plan.mode)
         else:
             writer = permitted.writeStream
             plan = FramePlan(
-                spark, self._graph, self.unit, self.schemas, str(self.folder), wide_chunks=self._graph.chunks or 2
+                spark, self._graph, self.unit, self.schemas, str(self.folder), self._graph.chunks or 2, self._ordered
             )
             self._plans = Plans(plan)
             self.frames_at_once = self.frames_wanted if plan.many else 1

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,8 @@ from holdfast.faults.points import strike_here
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import read_frame, write_frame
 from holdfast.frames.identity import Kind
+from holdfast.frames.layout import one_chunk, plain
+from holdfast.frames.order import total_order
 from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import FRAME
 from holdfast.protocols.taint import Mark
@@ -65,6 +67,7 @@ class Load:
     boundary_row: bool = False
     many: bool = False  # rows carry the number of their frame
     columns: tuple[str, ...] | None = None  # those somebody uses; None: all
+    ordered: bool = False  # in canonical order: what ties in an operator is then decided by values alone
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -73,11 +76,33 @@ class Load:
                 for frame in frames:
                     # The streaming part counts frames, not chunks: it has one chunk.
                     port = frame["ports"][self.port]
-                    found = self.rows(port, chunk if self.chunks > 1 else 0)
-                    for rows in _without(found, port["without"]) if "without" in port else found:
+                    for rows in self._in_order(port) if self.ordered else self._kept(port, chunk if self.chunks > 1 else 0):
                         yield self._marked(rows, frame["n"])
                     if self.boundary_row:
                         yield self._boundary(frame["boundary_us"])
+
+    def _kept(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
+        found = self.rows(port, chunk)
+        return _without(found, port["without"]) if "without" in port else found
+
+    def _in_order(self, port: dict) -> Iterator[pa.RecordBatch]:
+        """By time, then by all columns of the stream, whichever of them are used: all plans of a unit see one order."""
+        if "file" in port:  # sealed so
+            yield from self._kept(port, 0)
+            return
+        names = self.columns or self.schema.names
+        first = [self.time] if self.time in self.schema else []
+        found = list(replace(self, columns=tuple({*names, *first}))._kept(port, 0))
+        if not (first and _rises([rows.column(self.time) for rows in found])):
+            found = list(replace(self, columns=None)._kept(port, 0))
+            table = pa.Table.from_batches(found, self.schema.arrow)
+            rest = [name for name in self.schema.names if name != self.time]
+            order = total_order([plain(one_chunk(table.column(name))) for name in first + rest])
+            if order is not None:
+                table = table.select(names).take(pa.array(order))
+            found = table.to_batches(max_chunksize=_BATCH_ROWS)
+        for rows in found:
+            yield rows.select(names)
 
     @property
     def read_schema(self) -> Schema:
@@ -117,6 +142,20 @@ class Load:
             value = pa.array([boundary_us], pa.int64()).cast(field.type) if at else pa.nulls(1, field.type)
             columns.append(value)
         return pa.RecordBatch.from_arrays([*columns, pa.array([True])], [*self.schema.names, BOUNDARY])
+
+
+def _rises(times: list[pa.Array]) -> bool:
+    """Whether each time is later than the one before, and none is null: the order is known then."""
+    last = None
+    for array in times:
+        numbers = array.cast(pa.int64())
+        if numbers.null_count:
+            return False
+        values = numbers.to_numpy()
+        if len(values) and ((last is not None and values[0] <= last) or (values[1:] <= values[:-1]).any()):
+            return False
+        last = values[-1] if len(values) else last
+    return True
 
 
 def _without(found: Iterator[pa.RecordBatch], left_out: list[list[int]]) -> Iterator[pa.RecordBatch]:

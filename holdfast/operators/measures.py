@@ -7,7 +7,8 @@ sums, so the cut into frames does not show; those are added in the order of
 frames, hence the same in every replay.
 
 Nulls and NaN are as in Spark: null is skipped, NaN is a number and the largest
-one; `first` and `last` go by time, then by all columns, and may be null.
+one; `first` and `last` go by time, then by all columns, and may be null. -0.0 is
+taken for 0.0: the two are equal, and which of them came first is nobody's business.
 
 Pure: no session, clock or file.
 """
@@ -102,7 +103,7 @@ class Measures:
         wanted = self.inputs
         if ordered or any(slot.op in ("first", "last") for slot in self.slots):
             wanted = (*self.order, *self.inputs)
-        return [f"cast({sql} as {kind}) as {name}" for name, sql, kind in wanted]
+        return [f"cast({_one_zero(sql, kind)} as {kind}) as {name}" for name, sql, kind in wanted]
 
     def partials(self) -> tuple[list[str], list[str]]:
         """SQL aggregates over the projection, and the selection that follows them."""
@@ -131,6 +132,11 @@ def _partial(slot: Slot) -> str:
             return f"sort_array(collect_set({slot.source}))"
         case op:
             return f"{op}({slot.source})"
+
+
+def _one_zero(sql: str, kind: str) -> str:
+    """-0.0 equals 0.0 and has other bytes: which of them is the least would be for the order of rows to say."""
+    return f"({sql}) + 0.0D" if kind in _FLOATS else sql
 
 
 def parse_call(call: str | Sequence[str]) -> tuple[str, str]:

@@ -216,6 +216,7 @@ FOUND = {
         "row_ids": lambda probes: probes.withColumn("x", F.monotonically_increasing_id()),
         "partition": lambda probes: probes.where(F.spark_partition_id() == 0),
         "sample": lambda probes: probes.sample(0.5, seed=1),
+        "coins": lambda probes: probes.groupBy("zone").agg(F.expr("kll_sketch_agg_bigint(zone)").alias("x")),
         "own_chance": lambda probes: probes.withColumn("x", F.udf(lambda zone: zone, "int").asNondeterministic()("zone")),
         "chance_in_a_subquery": lambda probes: probes.sparkSession.sql("select zone, (select max(r) from (select rand() as r from {d})) as x from {d}", d=probes),
     },
