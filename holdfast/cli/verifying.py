@@ -1,7 +1,8 @@
 """`holdfast verify` and `holdfast chaos`: break a process on purpose and compare with an undisturbed run.
 
-The answer goes to standard output, progress to standard error. Exit 0 when every promise
-was kept, 4 when one was broken. A fault that never struck is said: what was kept through
+The answer goes to standard output, progress to standard error. Exit 0 when nothing was found
+wrong, 4 when a promise was broken, when frames computed another way are not those of the run, or
+when nothing was promised and the two runs differ. A fault that never struck is said: what was kept through
 the others was not shown for it.
 """
 
@@ -49,29 +50,35 @@ def verify(
     state: State = None,
     frames: Frames = None,
     rate: Rate = None,
+    oracle: Annotated[str, typer.Option(metavar="all|N|none", help="frames of each output that are computed a second time, another way")] = "8",
     keep: Keep = None,
     as_json: Json = False,
 ) -> None:
     """Run a process undisturbed and through a fault plan. Says which promises were kept."""
     from holdfast.faults.plans import Victims, fitted, parsed
     from holdfast.graph.loading import load
+    from holdfast.oracle.asking import asked_for, not_asked
 
+    asked = asked_for(oracle)
     graph = load(file).graph()
     plan = fitted(parsed(_text(faults), str(faults)), Victims.of(graph), str(faults))
-    again = _again("verify", file, input=input_, state=state, faults=faults, seed=seed, frames=frames, rate=rate)
+    again = _again("verify", file, input=input_, state=state, faults=faults, seed=seed, frames=frames, rate=rate, oracle=None if oracle == "8" else oracle)
     with _bench(graph, file, keep, input_, state, until=frames, rate=rate) as bench:
-        ideal = bench.ideal()
-        found = bench.compare(ideal, bench.settled(plan, ideal, seed))
+        ideal = bench.ideal(keep_all=asked is not None)
+        recomputed = not_asked(graph) if asked is None else bench.recompute(ideal, asked, seed)
+        found = bench.compare(ideal, bench.settled(plan, ideal, seed), recomputed=recomputed)
         report = _reported(graph, found, again)
     if as_json:
         print(render.as_json({"process": graph.name, **found.to_json(), "again": again, "report": str(report)}))
     else:
         _print_run("ideal", ideal, found)
+        if asked is not None:
+            print(f"oracle     frames of the ideal run, computed another way ... {found.oracle_s:.0f} s")
         _print_run("faulty", found.faulty, found)
         for line in _answer(found):
             print(line)
         print(f"again      {again}\nreport     {report}")
-    raise typer.Exit(4 if found.is_broken else 0)
+    raise typer.Exit(0 if found.is_fine else 4)
 
 
 def chaos(
@@ -91,7 +98,7 @@ def chaos(
     from holdfast.graph.loading import load
 
     graph = load(file).graph()
-    is_broken = False
+    is_fine = True
     with _bench(graph, file, keep, input_, state, until=frames, rate=rate) as bench:
         ideal = bench.ideal()
         last = bench.last_with_input(ideal)
@@ -99,15 +106,15 @@ def chaos(
             plan = drawn_plan(bench.victims, bench.first, last, Random(f"{seed}/{number}"))
             again = _again("chaos", file, input=input_, state=state, seed=seed, only=number, frames=frames, rate=rate)
             found = bench.compare(ideal, plan, f"plan-{number}")
-            is_broken |= found.is_broken
-            report = _reported(graph, found, again) if found.is_broken or only is not None else None
+            is_fine &= found.is_fine
+            report = _reported(graph, found, again) if not found.is_fine or only is not None else None
             if as_json:
                 print(render.as_json({"process": graph.name, "plan": number, **found.to_json(), "again": again}), flush=True)
             else:
                 _print_plan(number, found, again, report)
     if not as_json:
         print(_survives())
-    raise typer.Exit(4 if is_broken else 0)
+    raise typer.Exit(0 if is_fine else 4)
 
 
 # ---- what is said ----
@@ -122,6 +129,9 @@ def _print_run(name: str, ran: Ran, found: Verified) -> None:
 
 
 def _answer(found: Verified) -> Iterator[str]:
+    from holdfast.levels.judging import judge_recomputed
+    from holdfast.oracle.asking import told
+
     for fault, hit in zip(found.plan, found.faulty.hit, strict=True):
         yield f"  {'hit' if hit else 'NOT HIT':<8} {fault}"
     if found.faulty.exit_code:
@@ -134,6 +144,13 @@ def _answer(found: Verified) -> Iterator[str]:
         for each in found.verdicts:
             if each.output == measured.output:
                 yield f"  {each.what:<16}{each.promised or '-':<{widths[1]}}   {each.measured:<{widths[0]}}   {each.words}"
+    between = [line for line in found.recomputed if not line.output]
+    if between:
+        yield "between units"
+    for line in between:
+        yield f"  {line.stream:<16}{line.words:<{sum(widths) + 3}}   {judge_recomputed(line).words}"
+    yield from (str(error) for error in told(found.recomputed))
+    yield f"answer     {found.answer}"
     yield _survives()
 
 
@@ -146,7 +163,8 @@ def _survives() -> str:
 def _print_plan(number: int, found: Verified, again: str, report: Path | None) -> None:
     broken = [each for each in found.verdicts if each.state == "BROKEN"]
     hit = sum(found.faulty.hit)
-    print(f"plan {number}: {'BROKEN' if broken else 'kept'}   {hit} of {len(found.plan)} faults hit, "
+    word = "BROKEN" if broken else "kept" if found.is_promised else "DIFFERS, nothing promised" if found.differs else "same, nothing promised"
+    print(f"plan {number}: {word}   {hit} of {len(found.plan)} faults hit, "
           f"{render.counted(found.faulty.starts, 'start')}, {found.faulty.seconds:.0f} s")  # fmt: skip
     for fault, struck in zip(found.plan, found.faulty.hit, strict=True):
         print(f"  {'hit' if struck else 'NOT HIT':<8} {fault}")

@@ -32,7 +32,7 @@ from holdfast.sources.pace import Pace, PacedSince
 from holdfast.sources.reader import OpenSource, SourceContext, SourceFrame
 from holdfast.sources.reference import load
 
-__all__ = ["Intake", "first_time_us", "look_at"]
+__all__ = ["Intake", "first_time_us", "look_at", "open_source"]
 
 # Enough that no unit ever waits for the thread, little enough to keep in memory.
 _FRAMES_AHEAD = 256
@@ -48,14 +48,14 @@ _log = logging.getLogger("holdfast.source")
 def look_at(source: Source, graph: Graph, directory: Path) -> None:
     """Find the first element of an input that can be read again: what is wrong shows before Spark starts."""
     if source.reader.reliable:
-        opened = _opened(source, graph, directory, from_n=1, clock=None, epoch=0)
+        opened = open_source(source, graph, directory, from_n=1, clock=None, epoch=0)
         try:
             opened.first_time_us()
         finally:
             opened.close()
 
 
-def _opened(
+def open_source(
     source: Source,
     graph: Graph,
     directory: Path,
@@ -145,7 +145,7 @@ class Intake(threading.Thread):
         self._frames_kept = -(-(source.keep_ms or 0) // graph.frame_ms)
         self._rows = 0
         self._from_n, self._last = from_n, from_n - 1
-        self._opening = partial(_opened, source, graph, directory, epoch=epoch, spark=spark)
+        self._opening = partial(open_source, source, graph, directory, epoch=epoch, spark=spark)
         self._open = self._reopen(from_n, clock)
         self._quarantined_dir = directory / "quarantine"
         self._seals = SealJournal(directory)

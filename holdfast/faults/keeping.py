@@ -23,7 +23,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.levels.arrivals import Arrival, Output
 from holdfast.sinks.writer import SinkContext
 
-__all__ = ["FrameFolder", "output_of"]
+__all__ = ["FrameFolder", "KeptFrame", "frames_in", "output_of", "rows_in"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,28 @@ def _arrival(path: Path, due_us: dict[int, int]) -> Arrival:
         n, int(said[b"rows"]), said[b"checksum"].decode(), partial(_payloads, path), path.stat().st_mtime_ns // 1000, due_us.get(n),
         said[b"mark"].decode(), said[b"kind"] == b"lost",
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFrame:
+    path: Path
+    rows: int
+    is_whole: bool  # neither LOST nor marked as made from something missing
+
+
+def frames_in(folder: Path) -> dict[int, KeptFrame]:
+    """By number, the frames a finished run has put there; of one that came twice the first."""
+    found = {}
+    for path in sorted(folder.glob("*.0.frame")):
+        with pa.memory_map(str(path)) as file:
+            said = pyarrow.ipc.open_file(file).schema.metadata
+        found[_number(path)] = KeptFrame(path, int(said[b"rows"]), said[b"kind"] != b"lost" and not said[b"mark"])
+    return found
+
+
+def rows_in(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file:
+        return pyarrow.ipc.open_file(file).read_all().replace_schema_metadata()
 
 
 def _payloads(path: Path) -> Iterable[Hashable]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.faults.plans import Fault
 from holdfast.faults.verifying import SURVIVES, Ran, Verified
 from holdfast.levels.arrivals import Output
+from holdfast.levels.judging import judge_recomputed
 from holdfast.levels.measuring import Measured
 
 __all__ = ["page", "write_report"]
@@ -22,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 220, 64, 34
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:820px;margin:2em auto;padding:0 1em;color:#222;background:#fff}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.25em .8em .25em 0;border-bottom:1px solid #ddd}
-.kept{color:#176d36}.BROKEN{color:#b00020;font-weight:600}.not{color:#777}code{background:#f3f3f3;padding:.1em .3em}
+.kept,.agrees{color:#176d36}.BROKEN{color:#b00020;font-weight:600}.not{color:#777}code{background:#f3f3f3;padding:.1em .3em}
 svg text{font:12px system-ui,sans-serif;fill:#444}
 """
 
@@ -35,10 +36,10 @@ def write_report(folder: Path, name: str, text: str) -> Path:
 
 
 def page(process: str, found: Verified, again: str) -> str:
-    verdict = "a promise is broken" if found.is_broken else "all promises are kept"
+    verdict, kind = found.answer, "BROKEN" if not found.is_fine else "kept" if found.is_promised else "not"
     parts = [
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{_safe(process)}: {verdict}</title><style>{_STYLE}</style>",
-        f"<h1>{_safe(process)}: <span class={'BROKEN' if found.is_broken else 'kept'}>{verdict}</span></h1>",
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{_safe(process)}: {_safe(verdict)}</title><style>{_STYLE}</style>",
+        f"<h1>{_safe(process)}: <span class={kind}>{_safe(verdict)}</span></h1>",
         f"<p>{found.ideal.frames:,} frames {_safe(found.pace)}. Ideal run {found.ideal.seconds:.0f} s, faulty run "
         f"{found.faulty.seconds:.0f} s over {found.faulty.starts} start(s), {found.faulty.deaths} unit death(s) mended inside. "
         f"Sinks were redirected: nothing was written to yours.</p>",
@@ -60,6 +61,7 @@ def page(process: str, found: Verified, again: str) -> str:
                 _Line("faulty", "#b3541e", {n: ms / 1000 for n, ms in measured.delay_ms.items()}),
             ]
             parts.append(_picture("delay in seconds: due to visible", delays, found))
+    parts.append(_oracle(found))
     parts.append(f"<p>This version survives {_safe(SURVIVES)}.</p><p>Again: <code>{_safe(again)}</code></p></html>")
     return "\n".join(parts)
 
@@ -79,6 +81,20 @@ def _faults(found: Verified) -> str:
         for at, (fault, hit) in enumerate(zip(found.plan, found.faulty.hit, strict=True), 1)
     ]
     return f"<table><tr><th></th><th>fault</th><th></th></tr>{''.join(rows)}</table>"
+
+
+def _oracle(found: Verified) -> str:
+    """Every stream that leaves a unit, and how it was computed a second time. Frames and counts, no rows."""
+    if not found.recomputed:
+        return ""
+    rows = []
+    for line in found.recomputed:
+        verdict = judge_recomputed(line)
+        name = f"output {line.output}" if line.output else f"between units: {line.stream}"
+        cells = "".join(f"<td>{_safe(text)}</td>" for text in (name, line.unit, line.words, line.way))
+        rows.append(f"<tr>{cells}<td class={verdict.state.split()[0]}>{_safe(verdict.words)}</td></tr>")
+    head = "<tr><th></th><th>unit</th><th>recomputed</th><th>how</th><th></th></tr>"
+    return f"<h2>oracle</h2><p>Frames of the ideal run, computed again in a session that shares no plan with it.</p><table>{head}{''.join(rows)}</table>"
 
 
 def _table(found: Verified, measured: Measured) -> str:

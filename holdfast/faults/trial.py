@@ -28,10 +28,11 @@ from holdfast.errors import HoldfastError
 from holdfast.faults.inputs import from_log
 from holdfast.faults.keeping import FrameFolder
 from holdfast.graph.loading import load
-from holdfast.graph.model import Graph
+from holdfast.graph.model import Graph, Sink
+from holdfast.graph.units import cut
 from holdfast.sources.pace import PacedSince
 
-__all__ = ["began_us", "main", "redirected", "sink_folder"]
+__all__ = ["began_us", "end_with_who_asked", "kept_folders", "main", "redirected", "sink_folder", "with_all_kept"]
 
 
 def sink_folder(folder: Path, sink: str) -> Path:
@@ -50,6 +51,31 @@ def redirected(graph: Graph, folder: Path) -> Graph:
     return replace(graph, sinks=sinks, state=None, on_degraded=None, hosts=hosts, backup=backup)
 
 
+def with_all_kept(graph: Graph, folder: Path) -> Graph:
+    """The process with what goes from one unit to another kept as well: the oracle computes frames from it.
+
+    Such a stream leaves its unit anyway, so the cut into units stays as it was.
+    """
+    seen = {sink.stream for sink in graph.sinks}
+    between = [stream for unit in cut(graph) for stream in unit.outputs if stream not in seen]
+    kept = tuple(Sink(_beside(stream), FrameFolder(sink_folder(folder, _beside(stream)), True), stream) for stream in between)
+    return replace(graph, sinks=graph.sinks + kept)
+
+
+def kept_folders(graph: Graph, folder: Path) -> dict[str, dict[str, Path]]:
+    """After a run that kept all: stream that leaves a unit -> sink ("" for one between units) -> where its frames are."""
+    return {
+        stream: {sink.name: sink_folder(folder, sink.name) for sink in graph.sinks_of(stream)}
+        or {"": sink_folder(folder, _beside(stream))}
+        for unit in cut(graph)
+        for stream in unit.outputs
+    }
+
+
+def _beside(stream: str) -> str:
+    return f"between units {stream}"  # no sink of a user's has a name with a space
+
+
 def began_us(folder: Path) -> int:
     """When the first frame began, on the wall clock; decided by the first who asks."""
     note = folder / "began"
@@ -64,18 +90,20 @@ def _began_s(folder: Path) -> float:
     return time.monotonic() - (time.time() - began_us(folder) / 1e6)
 
 
-def _end_with_who_asked() -> None:
+def end_with_who_asked() -> None:
     """A run nobody waits for any more would go on for ever."""
     os.read(0, 1)  # not by a file object, whose lock an interpreter that ends would wait for
     os._exit(1)
 
 
 def main(folder: Path) -> int:
-    threading.Thread(target=_end_with_who_asked, daemon=True).start()
+    threading.Thread(target=end_with_who_asked, daemon=True).start()
     said = json.loads((folder / "trial.json").read_text())
     graph = load(said["file"]).graph()
     chosen = replace(load_profile(None, beside=graph.base), metrics=None, metrics_open=None, state=None)
     graph, first = redirected(chosen.applied_to(graph), folder), 1
+    if said["keep_all"]:
+        graph = with_all_kept(graph, folder)
     if said["input"] is not None:
         graph, first = from_log(graph, Path(said["input"]), folder / "state")
     try:

@@ -1,5 +1,8 @@
 """Run a process undisturbed, run it again through a fault plan, and compare what the sinks got.
 
+Of the undisturbed run some frames are computed again by another way (`holdfast.oracle`): what is
+wrong in both runs alike no comparison of the two can show.
+
 Both runs are os processes of their own in fresh folders. A run that dies is started again
 until it finishes; it is given up when it died twice without a new fault having struck,
 and what its sinks lack then is lost. Pace: as recorded where a delay is promised (at full
@@ -13,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +32,10 @@ from holdfast.faults.trial import began_us, redirected, sink_folder
 from holdfast.graph.model import Graph
 from holdfast.graph.promises import Within
 from holdfast.levels.arrivals import Output
-from holdfast.levels.judging import Verdict, is_broken, judge
+from holdfast.levels.judging import Verdict, is_broken, judge, judge_recomputed
 from holdfast.levels.measuring import Measured, measure
+from holdfast.levels.recomputed import Recomputed
+from holdfast.oracle.asking import Asked, did_not_end, told
 from holdfast.records.incidents import incidents_of
 from holdfast.records.journal import Journal
 from holdfast.sources.pace import Pace
@@ -78,22 +84,64 @@ class Verified:
     measured: tuple[Measured, ...]
     verdicts: tuple[Verdict, ...]
     pace: str
+    recomputed: tuple[Recomputed, ...] = ()  # none of a plan of `chaos`: it is not asked there
+    oracle_s: float = 0.0
 
     @property
     def is_broken(self) -> bool:
-        return is_broken(self.verdicts)
+        """A promise is broken, or a frame is not what its inputs give."""
+        return is_broken(self.verdicts) or self.is_wrong_alike
+
+    @property
+    def is_wrong_alike(self) -> bool:
+        return any(line.differs for line in self.recomputed)
+
+    @property
+    def is_promised(self) -> bool:
+        return any(verdict.promised for verdict in self.verdicts)
+
+    @property
+    def differs(self) -> bool:
+        """The faulty run gave something else than the ideal one."""
+        return any(each.lost or each.wrong or each.duplicates or each.missing for each in self.measured)
+
+    @property
+    def is_fine(self) -> bool:
+        """Nothing was found wrong. Where nothing was promised, both runs have to be the same for that."""
+        return not self.is_broken and (self.is_promised or not self.differs)
+
+    @property
+    def answer(self) -> str:
+        """In one sentence, and no more than was shown."""
+        said = ["the oracle computes other frames than the run made"] if self.is_wrong_alike else []
+        promised = [verdict for verdict in self.verdicts if verdict.promised]
+        unmeasured = sorted({verdict.what for verdict in promised if verdict.state == "not measured"})
+        if not promised:
+            gave = "differs from the ideal one" if self.differs else "gave the same as the ideal one"
+            said.append(f"nothing was promised, so nothing was asked of it; the faulty run {gave}")
+        elif is_broken(promised):
+            said.append("a promise is broken")
+        elif unmeasured:
+            said.append(f"no promise is broken; not measured: {', '.join(unmeasured)}")
+        else:
+            said.append("all promises are kept")
+        return "; ".join(said)
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "kept": not self.is_broken,
+            "kept": (not is_broken(verdict for verdict in self.verdicts if verdict.promised)) if self.is_promised else None,
+            "answer": self.answer,
             "pace": self.pace,
             "frames": self.ideal.frames,
             "faults": [{**fault.to_json(), "hit": hit} for fault, hit in zip(self.plan, self.faulty.hit, strict=True)],
             "runs": {
                 name: {"seconds": round(ran.seconds, 1), "starts": ran.starts, "unit_deaths": ran.deaths, "exit": ran.exit_code}
                 for name, ran in (("ideal", self.ideal), ("faulty", self.faulty))
-            },
+            }
+            | {"oracle": {"seconds": round(self.oracle_s, 1)}},
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "oracle": [line.to_json() for line in self.recomputed],
+            "errors": [str(error) for error in told(self.recomputed)],
             "survives": SURVIVES,
         }
 
@@ -121,6 +169,7 @@ class Bench:
         if not graph.sinks:
             raise _refused("the process has no sink.", "there is nothing to compare", "declare a sink for what matters")
         self.victims = Victims.of(graph)
+        self._oracle_s = 0.0
 
     @property
     def first(self) -> int:
@@ -131,9 +180,9 @@ class Bench:
     def pace(self) -> str:
         return "as fast as it goes" if self.rate == "fast" else "at recorded pace" if self.rate == "as recorded" else f"at {self.rate}"
 
-    def ideal(self) -> Ran:
-        """The undisturbed run. It has to finish: everything else is measured by it."""
-        ran = self._run("ideal", ())
+    def ideal(self, *, keep_all: bool = False) -> Ran:
+        """The undisturbed run. It has to finish: everything else is measured by it. `keep_all`: for `recompute`."""
+        ran = self._run("ideal", (), keep_all)
         if ran.exit_code:
             raise UnitError(
                 "HF-U060", "IdealRunFailed", f"the undisturbed run ended with exit {ran.exit_code}.", where=self._file,
@@ -150,24 +199,53 @@ class Bench:
     def settled(self, plan: Sequence[Fault], ideal: Ran, seed: int) -> list[Fault]:
         return drawn(plan, self.victims, self.first, self.last_with_input(ideal), Random(seed))
 
-    def compare(self, ideal: Ran, plan: Sequence[Fault], name: str = "faulty") -> Verified:
+    def recompute(self, ideal: Ran, asked: Asked, seed: int) -> tuple[Recomputed, ...]:
+        """Some frames of a run that kept all, computed again by an os process that shares no plan with it."""
+        folder = self._folder / "oracle"
+        folder.mkdir(mode=0o700)
+        said = {**self._said(), "ran": str(ideal.folder), "count": asked.count, "seed": seed}
+        (folder / "oracle.json").write_text(json.dumps(said))
+        self._say("oracle ...")
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="holdfast-oracle-", ignore_cleanup_errors=True) as temporary:
+            pids: list[int] = []
+            try:
+                # What functions put where files for a while belong is not found there again.
+                code = self._start("holdfast.oracle", folder, {"HOLDFAST_FAULTS": "[]", "TMPDIR": temporary}, pids)
+            finally:
+                _clear_away(pids, folder)
+        self._oracle_s = time.monotonic() - began
+        answer = folder / "answer.json"
+        if code or not answer.exists():
+            raise did_not_end(self._file, code, _tail(folder / "log"))
+        return tuple(Recomputed.from_json(each) for each in json.loads(answer.read_text()))
+
+    def compare(
+        self, ideal: Ran, plan: Sequence[Fault], name: str = "faulty", recomputed: Sequence[Recomputed] = ()
+    ) -> Verified:
         """The same through the faults, and what came of it."""
         faulty = self._run(name, plan)
         measured = measure(ideal.outputs, faulty.outputs)
         promises = {sink.name: sink.promises for sink in self.graph.sinks}
-        verdicts = [verdict for each in measured for verdict in judge(promises[each.output], each)]
-        return Verified(tuple(plan), ideal, faulty, tuple(measured), tuple(verdicts), self.pace)
+        verdicts = []
+        for each in measured:
+            verdicts += judge(promises[each.output], each)
+            verdicts += [judge_recomputed(line) for line in recomputed if line.output == each.output]
+        recomputed = tuple(recomputed)
+        return Verified(tuple(plan), ideal, faulty, tuple(measured), tuple(verdicts), self.pace, recomputed, self._oracle_s)
 
     # ---- one run, over all its starts ----
 
-    def _run(self, name: str, plan: Sequence[Fault]) -> Ran:
+    def _said(self) -> dict[str, Any]:
+        taken = None if self._log is None else str(self._folder / "input")
+        return {"file": self._file, "until": self._until, "rate": self.rate, "input": taken}
+
+    def _run(self, name: str, plan: Sequence[Fault], keep_all: bool = False) -> Ran:
         folder = self._folder / name
         folder.mkdir(parents=True, mode=0o700)
         if self._log is not None:
             self._log.take(self._folder / "input")
-        said = {"file": self._file, "until": self._until, "rate": self.rate}
-        said["input"] = None if self._log is None else str(self._folder / "input")
-        (folder / "trial.json").write_text(json.dumps(said))
+        (folder / "trial.json").write_text(json.dumps({**self._said(), "keep_all": keep_all}))
         marks = [folder / f"hit-{at}" for at in range(len(plan))]
         homes = homes_of(redirected(self.graph, folder), folder / "state")
         armed = environment(plan, marks, homes)
@@ -178,7 +256,7 @@ class Bench:
                 before = [mark.exists() for mark in marks]
                 starts += 1
                 self._say(f"{name} run, start {starts} ...")
-                code = self._start(folder, armed, pids)
+                code = self._start("holdfast.faults.trial", folder, {"HOLDFAST_FAULTS": json.dumps(armed)}, pids)
                 struck = [fault for fault, mark, was in zip(plan, marks, before, strict=True) if mark.exists() and not was]
                 fruitless = 0 if struck else fruitless + 1
                 for fault in struck:
@@ -200,11 +278,11 @@ class Bench:
             began_us(folder) if self._pace.speed is not None and (folder / "began").exists() else 0,
         )
 
-    def _start(self, folder: Path, armed: list[dict[str, Any]], pids: list[int]) -> int:
+    def _start(self, module: str, folder: Path, environ: dict[str, str], pids: list[int]) -> int:
         with open(folder / "log", "wb") as log:
             os_process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast.faults.trial", str(folder)],
-                env={**os.environ, "HOLDFAST_FAULTS": json.dumps(armed)},
+                [sys.executable, "-m", module, str(folder)],
+                env={**os.environ, **environ},
                 stdin=subprocess.PIPE,  # nobody writes: it ends when we do, however we end, and the trial with it
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -23,8 +23,9 @@ from typing import Any
 from holdfast.graph.durations import show_ms
 from holdfast.graph.promises import InOrder, InOrderAcross, Loses, Promise, Within
 from holdfast.levels.measuring import Measured
+from holdfast.levels.recomputed import Recomputed
 
-__all__ = ["Verdict", "is_broken", "judge", "show_frames"]
+__all__ = ["Verdict", "is_broken", "judge", "judge_recomputed", "show_frames"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,19 @@ class Verdict:
     """One line of the answer."""
 
     output: str
-    what: str  # lost | wrong | duplicates | tainted | delay | order | order across
+    what: str  # lost | wrong | duplicates | tainted | delay | order | order across | oracle
     promised: str  # "" where nothing was
     measured: str
-    state: str  # kept | BROKEN | not promised | not measured
+    state: str  # kept | BROKEN | not promised | not measured; of the oracle: agrees | BROKEN | not recomputed
     frames: tuple[int, ...] = ()  # that break it, or would
     level: str = ""  # as the definitions call it
+    why: str = ""  # where nothing could be said
 
     @property
     def words(self) -> str:
         """'BROKEN, frames 40-43'."""
-        return f"{self.state}, {show_frames(self.frames)}" if self.state == "BROKEN" and self.frames else self.state
+        said = f"{self.state}, {show_frames(self.frames)}" if self.state == "BROKEN" and self.frames else self.state
+        return f"{said}: {self.why}" if self.why else said
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,6 +63,13 @@ def judge(promises: Sequence[Promise], measured: Measured) -> list[Verdict]:
         _order(measured, order),
         *(_across(measured, each) for each in across),
     ]
+
+
+def judge_recomputed(line: Recomputed) -> Verdict:
+    """A frame that is not what its inputs give breaks any promise. What was not computed again is not said to be right."""
+    frames = tuple(each.n for each in line.differs)
+    state = "BROKEN" if frames else "agrees" if line.frames and not line.left_out else "not recomputed"
+    return Verdict(line.output or line.stream, "oracle", "", line.words, state, frames, why=line.left_out)
 
 
 def is_broken(verdicts: Iterable[Verdict]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,18 +13,21 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli.main import app
-from holdfast.errors import UsageError
+from holdfast.errors import UnitError, UsageError
 from holdfast.faults.inputs import log_input
 from holdfast.faults.keeping import FrameFolder, output_of
 from holdfast.faults.plans import Fault
 from holdfast.faults.report import page
-from holdfast.faults.trial import began_us, redirected, sink_folder
+from holdfast.faults.trial import began_us, kept_folders, redirected, sink_folder, with_all_kept
 from holdfast.faults.verifying import Bench, Ran, Verified, _forget_last_commit
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.promises import in_order, lossless, within
 from holdfast.levels.arrivals import Arrival, Output
-from holdfast.levels.judging import judge
+from holdfast.graph.units import cut
+from holdfast.levels.judging import judge, judge_recomputed
 from holdfast.levels.measuring import measure
+from holdfast.levels.recomputed import Differing, Recomputed
+from holdfast.oracle.asking import Asked, asked_for, not_asked
 from holdfast.records.journal import Journal
 from holdfast.records.seals import SealJournal
 from holdfast.sources.reference import Reference
@@ -150,6 +154,8 @@ kiln.sink("hot", hf.write.sqlite("kiln.db", "hot"), promise=hf.lossless)
         (("--rate", "500"), "[[fault]]\ndo = 'kill unit'", "HF-C030"),
         (("--keep", "."), "[[fault]]\ndo = 'kill unit'", "HF-E054"),
         (("--faults", "nowhere.toml"), "", "HF-E050"),
+        (("--oracle", "some"), "[[fault]]\ndo = 'kill unit'", "HF-E055"),
+        (("--oracle", "0"), "[[fault]]\ndo = 'kill unit'", "HF-E055"),
     ],
 )
 def test_a_call_that_makes_no_sense_starts_nothing(tmp_path, monkeypatch, words, plan, says):
@@ -198,6 +204,105 @@ def test_the_report_needs_nothing_else_and_shows_both_runs(verified):
     assert "BROKEN, frames 2-3" in text and "not hit" in text
     assert "src=" not in text and "<script" not in text and "http" not in text
     assert "<ecg>" not in text
+
+
+def found(folder: Path, promises=(), *, lost: bool = False, rate: bool = True, oracle: Recomputed | None = None) -> Verified:
+    ideal = ran(folder, {1: 1.2, 2: 2.2})
+    faulty = ran(folder, {1: 1.2} if lost else {1: 1.2, 2: 2.2})
+    measured = measure(ideal.outputs, faulty.outputs)
+    if not rate:
+        measured = [replace(each, delay_ms={}) for each in measured]
+    verdicts = judge(promises, measured[0])
+    lines = () if oracle is None else (oracle,)
+    return Verified((), ideal, faulty, tuple(measured), (*verdicts, *map(judge_recomputed, lines)), "as fast as it goes", lines)
+
+
+RIGHT = Recomputed("alarms", "alarms", "pulse", "alarms", "each frame alone", (1, 2), 2, 2)
+WRONG = replace(RIGHT, differs=(Differing(2, 1, 1, ("1, a",), ("7, b",)),))
+
+
+@pytest.mark.parametrize(
+    ("settings", "answer", "is_fine", "kept"),
+    [
+        ({"promises": [lossless]}, "all promises are kept", True, True),
+        ({"promises": [lossless], "lost": True}, "a promise is broken", False, False),
+        ({"promises": [lossless, within("1 second")], "rate": False}, "no promise is broken; not measured: delay", True, True),
+        ({}, "nothing was promised, so nothing was asked of it; the faulty run gave the same as the ideal one", True, None),
+        ({"lost": True}, "nothing was promised, so nothing was asked of it; the faulty run differs from the ideal one", False, None),
+        ({"promises": [lossless], "oracle": RIGHT}, "all promises are kept", True, True),
+        (
+            {"promises": [lossless], "oracle": WRONG},
+            "the oracle computes other frames than the run made; all promises are kept",
+            False,
+            True,
+        ),
+        (
+            {"oracle": WRONG},
+            "the oracle computes other frames than the run made; nothing was promised, so nothing was asked of it; the faulty run gave the same as the ideal one",
+            False,
+            None,
+        ),
+    ],
+)
+def test_the_answer_says_no_more_than_was_shown(tmp_path, settings, answer, is_fine, kept):
+    """A process that promises nothing was said to keep all its promises, whatever became of its rows."""
+    verified = found(tmp_path, **settings)
+
+    assert (verified.answer, verified.is_fine, verified.to_json()["kept"]) == (answer, is_fine, kept)
+    assert answer in page("ward_4", verified, "again").replace("&#x27;", "'")
+
+
+def test_a_frame_that_the_oracle_computes_otherwise_is_told_with_its_place_and_rows(tmp_path):
+    verified = found(tmp_path, [lossless], oracle=WRONG)
+    said = verified.to_json()
+    text = page("ward_4", verified, "again")
+
+    [error] = said["errors"]
+    assert error.startswith("HF-U061 OracleDiffers: frame 2 of output 'alarms' is not what its inputs give.")
+    assert "unit 'pulse', operator 'alarms'" in error and "lacking: 1, a" in error and "too many: 7, b" in error
+    assert said["oracle"][0]["differs"][0]["n"] == 2
+    assert "BROKEN, frame 2" in text and "each frame alone" in text
+    assert "7, b" not in text  # no rows in a page that is mailed
+
+
+def test_a_stream_between_units_is_kept_for_the_oracle_and_the_cut_stays(tmp_path):
+    made = hf.StreamProcess("kiln", frame="1 second", time="ts")
+    made.source("probes", hf.read.files(str(tmp_path / "*.parquet")), schema="ts timestamp, zone int")
+    made.aggregate("seen", of="probes", by="zone", emits={"n": "count(*)"})
+
+    @made.operator(over="frame", inputs={"last": hf.feedback("many", schema="zone int, n bigint")})
+    def many(seen, last):
+        return seen
+
+    made.sink("many", hf.write.sqlite("kiln.db", "many"))
+    graph = made.graph()
+    kept = with_all_kept(redirected(graph, tmp_path), tmp_path)
+
+    assert [(unit.name, unit.operators, unit.outputs) for unit in cut(kept)] == [
+        (unit.name, unit.operators, unit.outputs) for unit in cut(graph)
+    ]
+    assert [sink.stream for sink in kept.sinks] == ["many", "seen"]
+    folders = kept_folders(graph, tmp_path)
+    assert {stream: [*sinks] for stream, sinks in folders.items()} == {"seen": [""], "many": ["many"]}
+    assert {sink.writer.folder for sink in kept.sinks} == {folder for sinks in folders.values() for folder in sinks.values()}
+
+
+def test_an_oracle_that_cannot_work_is_told_and_can_be_left_out(tmp_path):
+    """HF-U062: nothing is said to be right that nobody looked at."""
+    graph = process(tmp_path, promise=[lossless]).graph()
+    bench = Bench(graph, str(tmp_path / "gone.py"), tmp_path)
+    with pytest.raises(UnitError, match="HF-U062") as failed:
+        bench.recompute(ran(tmp_path, {1: 1.0}), Asked(), seed=0)
+
+    assert "there is no file" in failed.value.why and "--oracle none" in failed.value.do
+    assert asked_for("none") is None
+    assert [judge_recomputed(line).words for line in not_asked(graph)] == ["not recomputed: --oracle none"]
+
+
+@pytest.mark.parametrize(("words", "count"), [("all", None), ("8", 8), (" 20 ", 20), ("ALL", None)])
+def test_how_many_frames_the_oracle_takes_is_said(words, count):
+    """HF-E055 names these."""
+    assert asked_for(words) == Asked(count)
 
 
 # ---- input out of the source log ----

@@ -1,4 +1,4 @@
-"""`holdfast verify` as its user calls it: two faults, an ideal and a faulty run, a table, a report, an exit code."""
+"""`holdfast verify` as its user calls it: two faults, an ideal and a faulty run, an oracle, a report, an exit code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,13 @@ def test_two_faults_at_their_frames_break_no_promise_and_touch_nothing_of_the_us
         "duplicates": ("kept", "0"),
         "delay": ("not measured", "as fast as it goes"),
         "order": ("kept", "0 violations"),
+        "oracle": ("agrees", states["oracle"][1]),
     }
+    damped, average = said["oracle"]
+    assert (said["answer"], said["errors"]) == ("all promises are kept", [])
+    assert (damped["output"], damped["stream"], damped["differs"]) == ("damped", "damped", [])
+    assert (average["output"], average["stream"], average["differs"]) == ("", "average", [])  # it stays between two units
+    assert len(damped["frames"]) == len(average["frames"]) == 8 and damped["rows"] > 0 and average["rows"] > 0
     assert "<svg" in (tmp_path / said["report"]).read_text()
     assert not (tmp_path / "kiln.duckdb").exists()
     assert not (tmp_path / ".holdfast" / "kiln" / "deployment.json").exists()

@@ -10,6 +10,7 @@ from holdfast.engine.starting import start
 from holdfast.faults.inputs import from_log, log_input
 from holdfast.faults.keeping import output_of
 from holdfast.faults.trial import redirected, sink_folder
+from holdfast.oracle.recomputing import recompute
 from holdfast.records.journal import Journal
 
 SIX = datetime(2026, 1, 5, 6, tzinfo=UTC)
@@ -46,7 +47,11 @@ def test_the_end_of_the_log_is_run_again_beside_the_original(tmp_path, monkeypat
             twin.wait()
         outputs.append({sink: output_of(sink, sink_folder(folder, sink)) for sink in ("hot", "seen")})
 
+    hot, seen = recompute(graph, tmp_path / "again", spark, count=None, seed=0, first=first, until=log.last)
+
     assert (first, log.last) == (log.last - 3, 10)
+    assert (hot.frames, seen.frames) == (tuple(range(first, log.last + 1)),) * 2  # with the parameters of then, from empty state
+    assert (hot.differs, seen.differs) == ((), ()) and hot.rows
     one, again = outputs
     assert {each.n: each.checksum for each in one["hot"].arrivals} == {n: wanted[n] for n in range(first, log.last + 1)}
     for sink in one:
