@@ -82,7 +82,7 @@ def test_a_change_holds_from_no_frame_that_was_made_before_a_crash(tmp_path):
     (run.folder.stream("hot") / frame_name(3, Kind.STABLE)).touch()  # renamed, then killed before the commit record
     run._config, run._begin = Config(run.folder.config, graph.params), {"hot": 0}
     units = cut(graph)
-    run._add_unit(units[0], units, {}, 2, set(), {})
+    run._add_unit(units[0], units, {}, 2, {}, {})
 
     assert run.set(limit=70.0).frame == 4
     run.folder.release()

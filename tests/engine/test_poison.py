@@ -149,7 +149,7 @@ def poisoned(tmp_path):
         run = Run(graph, tmp_path)
         run._config, run._begin = Config(tmp_path / "config", ()), {"second": 0}
         [unit] = cut(graph)
-        run._add_unit(unit, [unit], {"probes": schema}, 1, set(), {})
+        run._add_unit(unit, [unit], {"probes": schema}, 1, {}, {})
         values = list(range(10))
         seal_frame(
             tmp_path, pa.table({"x": values}), schema, None, stream="probes", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1
