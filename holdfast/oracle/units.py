@@ -23,7 +23,7 @@ from holdfast.graph.model import Edge, Graph, Operator
 from holdfast.graph.schemas import Column, Schema
 from holdfast.graph.units import Unit, UnitInput
 from holdfast.oracle.aggregates import AggregateQuery
-from holdfast.oracle.folding import Fold
+from holdfast.oracle.folding import Fold, Folded
 from holdfast.oracle.functions import call, rowwise, values_as_columns
 from holdfast.oracle.inputs import FrameTimes, Inputs
 from holdfast.oracle.joins import JoinQuery
@@ -166,18 +166,21 @@ class UnitFrames:
         try:
             with fresh(self._spark, self._conf) as spark:
                 for made in self._answers(spark, fed, behind, asked) if asked else ():
-                    if made.n in wanted[made.stream]:
+                    if made.error is not None or made.n in wanted[made.stream]:
                         yield made
         except Exception as error:
-            users = self._state.kind == "keyed"
-            yield from (Made(stream, min(asked), None, error, users) for stream in behind)
+            yield from (Made(stream, min(asked), None, error) for stream in behind)
 
     def _answers(
         self, spark: SparkSession, fed: Mapping[str, dict[int, pa.Table]], behind: Collection[str], asked: list[int]
     ) -> Iterator[Made]:
         frames, slack = range(self._inputs.first, max(asked) + 1), 0.0
         if self._state.kind == "keyed":
-            dfs = self._folded(spark, fed, frames, asked)
+            folded = self._folded(spark, fed, frames, asked)
+            dfs = {stream: self._tables.numbered(spark, made, self._schemas[stream]) for stream, made in folded.frames.items()}
+            late = [n for n in asked if folded.raised_at is not None and n >= folded.raised_at]
+            yield from (Made(stream, late[0], None, folded.error, users=True) for stream in behind if late)
+            asked = [n for n in asked if n not in late]
         else:
             dfs, slack = self._queried(spark, [self._given(spark, edge, fed, frames) for edge in self._state.inputs], asked)
         ways = [dfs]
@@ -218,11 +221,8 @@ class UnitFrames:
             made, slack = query.frames(ports[0], asked), query.slack(ports[0])
         return {stream: self._again(spark, self._collected(made, stream, numbered=True), stream)}, slack
 
-    def _folded(
-        self, spark: SparkSession, fed: Mapping[str, dict[int, pa.Table]], frames: range, asked: list[int]
-    ) -> dict[str, DataFrame]:
+    def _folded(self, spark: SparkSession, fed: Mapping[str, dict[int, pa.Table]], frames: range, asked: list[int]) -> Folded:
         state = self._state
-        made: dict[str, dict[int, pa.Table]] = {stream: {} for stream in state.outputs}
         with tempfile.TemporaryDirectory(prefix="holdfast-fold-") as folder:
             fold = Fold(self._graph, state, [self._schemas[edge.stream] for edge in state.inputs], Path(folder))
             for n in frames:
@@ -232,10 +232,8 @@ class UnitFrames:
                     else self._inputs.port(self._unit.name, UnitInput(edge.stream, edge.feedback_frames), n)
                     for edge in state.inputs
                 ]
-                found = fold.step(spark, n, ports, self._times, self._inputs.params.at(n))
-                for stream, table in found.items() if n in asked else ():
-                    made[stream][n] = table
-        return {stream: self._tables.numbered(spark, tables, self._schemas[stream]) for stream, tables in made.items()}
+                fold.give(n, ports, self._times, self._inputs.params.at(n))
+            return fold.run(spark, asked)
 
     def _again(self, spark: SparkSession, table: pa.Table, stream: str) -> DataFrame:
         return self._tables.df(spark, table, Schema((*self._schemas[stream].columns, Column(N, "bigint"))))
