@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -275,8 +276,16 @@ class Disk:
 
 
 def _emptied(folder: Path) -> None:
+    """Of a run that is over; Spark's maintenance of its state may still be writing a last file."""
     for entry in folder.iterdir():
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for left in range(50, -1, -1):
+            try:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+                break
+            except OSError:
+                if not left:
+                    raise
+                time.sleep(0.1)
 
 
 def whole(disk: Disk) -> list[str]:

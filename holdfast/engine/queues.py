@@ -18,6 +18,7 @@ from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 from holdfast.sinks.ledger import KEPT_FRAMES
 from holdfast.sinks.owners import ledger_ahead
+from holdfast.sources.log import first_kept
 
 __all__ = ["after_reboot", "restore_queues", "stand_sinks", "stand_units", "stood"]
 
@@ -92,7 +93,7 @@ def after_reboot(
         units, folders, streams, begun, sinks,
         spark=[u.name for u in units if any(graph.operator(name).kind == "stream" for name in u.operators)],
         changed=[unit.name for unit in units if {*changed} & {*unit.operators}],
-        rereadable=all(source.reader.reliable for source in graph.sources),
+        first={source.name: first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
     )  # fmt: skip
 
 

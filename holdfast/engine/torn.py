@@ -196,12 +196,12 @@ def go_back(
     *,
     spark: Iterable[str],
     changed: Iterable[str],
-    rereadable: bool,
+    first: Mapping[str, int],
 ) -> list[str]:
     """Bring the journals of all units to where they can go on; what is to be said of it.
 
     `sinks`: by stream, the last frame that each sink has. `spark`: units whose state Spark keeps.
-    `rereadable`: every source can be read again from its beginning.
+    `first`: by source, the first frame that can still be read of it; 1 where none is given.
     """
     found, last = {}, {}
     for unit in units:
@@ -227,8 +227,9 @@ def go_back(
             continue
         if name in set(changed):
             raise _changed(name, goes_on + 1, last[name])
-        if goes_on == begun[name] and not rereadable:
-            raise _gone(name, folders[name], last[name])
+        for port in unit.inputs:
+            if goes_on + 1 < first.get(port.stream, 1):
+                raise _gone(name, folders[name], last[name], goes_on + 1, port.stream, first[port.stream])
         Journal(folders[name], "commits").cut_after(goes_on)
         said.append(
             f"the machine went down: unit {name} makes frames {goes_on + 1} to {last[name]} again, what was on disk of them is not whole"
@@ -247,14 +248,14 @@ def _changed(unit: str, first: int, last: int) -> StateRefused:
     )
 
 
-def _gone(unit: str, folder: Path, last: int) -> StateRefused:
+def _gone(unit: str, folder: Path, last: int, needed: int, source: str, first: int) -> StateRefused:
     return StateRefused(
         "HF-R052",
         "StateTornByPowerLoss",
-        f"nothing whole is left of the state of unit {unit!r}, which was at frame {last}.",
+        f"unit {unit!r}, which was at frame {last}, has to begin with frame {needed} again, and its input is gone.",
         where=str(folder),
-        why="the machine went down; with durability='fast' the system decides when things reach the disk, otherwise "
-        "the disk lost what it had confirmed",
-        effect="nothing was started; sink tables are as they were; its inputs up to there may be gone",
+        why=f"source {source!r} begins with frame {first} by now. The machine went down; with durability='fast' the system decides "
+        "when things reach the disk, otherwise the disk lost what it had confirmed",
+        effect="nothing was started; sink tables are as they were",
         do="restore the state folder from a copy, or begin the unit's operators anew: holdfast run FILE --fresh OPERATOR",
     )

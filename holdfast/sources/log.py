@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import Reference, digest_of, stat_of
 from holdfast.sources.staged import Staged
 
-__all__ = ["Chunk", "SourceLog"]
+__all__ = ["Chunk", "SourceLog", "first_kept"]
 
 # Seal records are rewritten when this many more than needed lie in the file.
 SPARE_SEALS_MAX = 4096
@@ -289,13 +289,8 @@ class SourceLog:
 
     def _untrimmed(self, records: list[dict]) -> list[dict]:
         """Without the seals whose chunks were trimmed; they are rewritten only now and then."""
-        first = 0
-        for at, record in enumerate(records[:-1]):
-            items = record["frame"]["references"] + record["frame"]["quarantined"]
-            if any(item["batch"] not in self._chunks for item in items):
-                first = at + 1
-        self._spare = first
-        return records[first:]
+        self._spare = _trimmed(records, self._chunks)
+        return records[self._spare :]
 
     def _rewrite_seals(self) -> None:
         tmp = self._seals_file.with_suffix(".tmp")
@@ -392,3 +387,26 @@ def _brief(reference: Reference) -> dict:
 
 def _batch_of(path: str) -> int:
     return int(os.path.basename(path).split(".")[0])
+
+
+def _trimmed(records: list[dict], chunks: Container[int]) -> int:
+    """How many of the first seals belong to frames that are no longer in the log."""
+    first = 0
+    for at, record in enumerate(records[:-1]):
+        items = record["frame"]["references"] + record["frame"]["quarantined"]
+        if any(item["batch"] not in chunks for item in items):
+            first = at + 1
+    return first
+
+
+def first_kept(directory: Path) -> int:
+    """The first frame that a source which cannot be read again still has in its folder. Looks, and touches nothing."""
+    grown, log = directory / "grown.jsonl", directory / "log"
+    if grown.exists():
+        frames = [fields for record in read_lines(grown.read_bytes()).entries for fields in record.get("frames", ())]
+        return min((fields["n"] for fields in frames), default=1)
+    if not (log / "seals.jsonl").exists():
+        return 1
+    records = read_lines((log / "seals.jsonl").read_bytes()).entries
+    chunks = {_batch_of(path.name) for path in log.glob("*.arrow")}
+    return records[_trimmed(records, chunks)]["frame"]["n"] if records else 1

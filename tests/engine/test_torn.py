@@ -12,6 +12,7 @@ from holdfast.engine import torn
 from holdfast.engine.torn import Below, Found, positions
 from holdfast.errors import StateRefused
 from holdfast.records.journal import Journal
+from holdfast.records.lines import checked_line
 
 
 def test_a_unit_goes_back_behind_a_frame_that_somebody_still_needs():
@@ -105,7 +106,7 @@ def test_of_a_journal_that_is_synced_only_the_last_line_can_be_torn(tmp_path):
 
 
 def _unit(folder, outputs=("s",), last=5):
-    unit = SimpleNamespace(name="u", outputs=outputs, inputs=())
+    unit = SimpleNamespace(name="u", outputs=outputs, inputs=(SimpleNamespace(stream="rows", feedback_frames=0),))
     journal = Journal(folder, "commits")
     for n in range(1, last + 1):
         journal.append({"n": n, "state": {}})
@@ -113,11 +114,11 @@ def _unit(folder, outputs=("s",), last=5):
     return unit
 
 
-def _go_back(tmp_path, unit, *, has, changed=(), rereadable=True):
+def _go_back(tmp_path, unit, *, has, changed=(), first=1):
     (tmp_path / "s").mkdir(exist_ok=True)
     return torn.go_back(
         [unit], {"u": tmp_path / "u"}, {"s": tmp_path / "s"}, {"u": 0}, {"s": [has]},
-        spark=(), changed=changed, rereadable=rereadable,
+        spark=(), changed=changed, first={"rows": first},
     )  # fmt: skip
 
 
@@ -147,9 +148,40 @@ def test_state_that_is_gone_with_its_inputs_is_refused(tmp_path):
     (tmp_path / "u").mkdir()
     unit = _unit(tmp_path / "u")
     with pytest.raises(StateRefused) as refused:
-        _go_back(tmp_path, unit, has=0, rereadable=False)
+        _go_back(tmp_path, unit, has=0, first=3)
     assert refused.value.code == "HF-R052" and "restore the state folder" in refused.value.do
-    assert _go_back(tmp_path, unit, has=3, rereadable=False)  # the state that was gone is back
+    assert "begin with frame 1 again" in refused.value.what and "begins with frame 3" in refused.value.why
+    assert _go_back(tmp_path, unit, has=3, first=3)  # the state that was gone is back
+
+
+def test_a_live_process_that_has_all_its_input_may_begin_again(tmp_path):
+    """In its first moments nothing is settled yet, and nothing was forgotten: the log of the source has every row."""
+    (tmp_path / "u").mkdir()
+    unit = _unit(tmp_path / "u", last=1)
+    [said] = _go_back(tmp_path, unit, has=0, first=1)
+    assert "unit u makes frames 1 to 1 again" in said
+
+
+def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
+    from holdfast.sources.log import first_kept
+
+    assert first_kept(tmp_path) == 1
+    log = tmp_path / "log"
+    log.mkdir()
+    seals = [
+        checked_line({"frame": {"n": n, "references": [{"batch": n}] if n != 3 else [], "quarantined": []}, "state": {}})
+        for n in range(1, 6)
+    ]
+    (log / "seals.jsonl").write_bytes(b"".join(seals))
+    for batch in (1, 2, 4, 5):
+        (log / f"{batch:012d}.arrow").touch()
+    assert first_kept(tmp_path) == 1
+    (log / f"{1:012d}.arrow").unlink()
+    (log / f"{2:012d}.arrow").unlink()
+    assert first_kept(tmp_path) == 3
+
+    (tmp_path / "grown.jsonl").write_bytes(checked_line({"frames": [{"n": 7}, {"n": 8}]}) + checked_line({"frames": [{"n": 9}]}))
+    assert first_kept(tmp_path) == 7
 
 
 def test_a_folder_is_looked_at_once_after_every_boot(tmp_path, monkeypatch):
@@ -186,8 +218,6 @@ def test_what_spark_wrote_and_nobody_listed_is_left_out(tmp_path):
 
 def test_seals_of_one_call_are_torn_together_and_older_ones_never(tmp_path):
     """A closed frame that is cut off would be closed otherwise; half a group must not keep the source from opening."""
-    from holdfast.records.lines import checked_line
-
     path = tmp_path / "seals.jsonl"
     first = checked_line({"frame": {"n": 1}, "state": {}})
     group = [checked_line({"frame": {"n": 2}}), checked_line({"frame": {"n": 3}, "state": {}})]
