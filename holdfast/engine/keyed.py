@@ -20,9 +20,10 @@ from pyspark.sql import functions as F
 
 from holdfast.engine.columns import map_in_arrow
 from holdfast.engine.worker import current_frames
-from holdfast.graph.memory import Watch, kept_between_frames
+from holdfast.graph.memory import kept_between_frames
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema, quoted
+from holdfast.graph.watched import Watch
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.keyed import FrameContext, FrameStep, KeyedSpec, run_keyed
@@ -67,7 +68,7 @@ class KeyedTask:
         yield from run_keyed(self.spec, batches, own)
         if watch is not None and (changed := watch.changed(before)) is not None:
             where = f"operator {name!r}, frame {task['frames'][-1]['n']}, {self.spec.where}"
-            raise kept_between_frames(name, changed, where, "the frame was not sealed; its input is kept and the state is as before it")
+            raise kept_between_frames(f"operator {name!r}", changed, where, "the frame was not sealed; its input is kept and the state is as before it")
 
     def _values(self, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {

@@ -19,13 +19,15 @@ from pyspark.sql import functions as F
 
 from holdfast.engine.building import views_of_its_own
 from holdfast.engine.columns import loaded, loader, map_in_arrow, used_columns
+from holdfast.engine.handed import guard_functions
 from holdfast.engine.keyed import KeyedPlan, keyed_plan
 from holdfast.engine.worker import BOUNDARY, SEALED_SCHEMA, Load, Seal, Then
 from holdfast.errors import OperatorError
-from holdfast.graph.memory import Watch, kept_between_frames
+from holdfast.graph.memory import kept_between_frames
 from holdfast.graph.model import Edge, Graph, Operator
 from holdfast.graph.schemas import Schema, quoted
 from holdfast.graph.units import Unit
+from holdfast.graph.watched import Watch
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.rowwise import apply_rowwise
 
@@ -56,12 +58,13 @@ def param_columns(graph: Graph, operator: Operator, values: dict[str, dict[str, 
 
 def call_operator(operator: Operator, ports: dict[str, DataFrame], params: dict[str, Column]) -> dict[str, DataFrame]:
     """The user's function on these DataFrames; what it returns, by stream."""
+    guard_functions()
     watch = Watch(operator.function)
     before = watch.look()
     with views_of_its_own(next(iter(ports.values())).sparkSession):
         result = operator.function(**ports, **params)
     if (name := watch.changed(before)) is not None:
-        raise kept_between_frames(operator.name, name, operator.line, "nothing was sealed")
+        raise kept_between_frames(f"operator {operator.name!r}", name, operator.line, "nothing was sealed")
     if len(operator.outputs) == 1 and isinstance(result, DataFrame):
         return {operator.outputs[0]: result}
     if isinstance(result, dict):

@@ -3,37 +3,31 @@
 A function is called once for many frames, in several os processes, and again after a restart.
 What it keeps anywhere but in its declared state is of other frames, or gone. `kept` reads the
 source of the function and of the user's functions it reaches, and says what they change that
-outlives the call. `Watch` looks at the same things before and after a call; it also sees what
-was changed under another name.
+outlives the call. `graph.watched` looks at the same things before and after a call; it also sees
+what was changed under another name.
 
 Memory that cannot change an answer is no finding: `functools.lru_cache` around a function of
 its arguments, a module imported late. Neither sees a file the function writes, or a value
 inside a library.
 
-Pure: reads source text through `inspect`, nothing else.
+Pure: reads source text, nothing else.
 """
 
 from __future__ import annotations
 
-import array
 import ast
-import collections
-import contextlib
 import dis
-import inspect
-import itertools
-import sysconfig
-import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Finding, OperatorError
+from holdfast.graph.functions import codes_of, is_container, is_moving, is_users_code, mutable_defaults, outer_of, plain, tree_of
 from holdfast.graph.model import Graph
 
-__all__ = ["Watch", "check_memory", "kept", "kept_between_frames"]
+__all__ = ["CHANGES", "check_memory", "kept", "kept_between_frames"]
 
 _EFFECT = "nothing was started, nothing was read"
 _WHY = (
@@ -44,8 +38,7 @@ _DO = (
     "keep it where it is part of the frame: the state of a keyed operator; "
     "what is only made once and never changes: in a function with functools.lru_cache"
 )
-_CONTAINERS = (list, dict, set, bytearray, collections.deque, array.array)
-_CHANGES = frozenset(
+CHANGES = frozenset(
     {
         "append", "appendleft", "add", "update", "extend", "extendleft", "insert", "pop", "popleft", "popitem",
         "remove", "discard", "clear", "setdefault", "sort", "reverse", "rotate", "subtract",
@@ -53,15 +46,7 @@ _CHANGES = frozenset(
         "fill", "put", "itemset", "resize",
     }
 )  # fmt: skip
-# Each call gives another value than the one before.
-_MOVING = (types.GeneratorType, itertools.count, itertools.cycle, itertools.accumulate)
-_MOVING_NAMES = frozenset({("random", "Random"), ("random", "SystemRandom"), ("numpy.random", "Generator"), ("numpy.random", "RandomState")})
-_LIBRARY = tuple({sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")})
-_HERE = str(Path(__file__).resolve().parents[1])
 _MISSING = object()
-# Larger ones are compared by their size: a look-up table of a million entries is not walked for every frame.
-_WALKED_MAX = 1000
-_DEPTH_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +71,9 @@ def check_memory(graph: Graph) -> Iterator[Finding]:
             )
 
 
-def kept_between_frames(operator: str, name: str, where: str, effect: str) -> OperatorError:
-    """What `Watch` has seen."""
-    what = f"operator {operator!r} changed {name!r}, which outlives the call."
+def kept_between_frames(whose: str, name: str, where: str, effect: str) -> OperatorError:
+    """What `Watch` has seen; `whose` is "operator 'name'", or a function that one hands to Spark."""
+    what = f"{whose} changed {name!r}, which outlives the call."
     return OperatorError("HF-U070", "KeptBetweenFrames", what, where=where, why=_WHY, effect=effect, do=_DO)
 
 
@@ -96,30 +81,37 @@ def kept(function: Callable[..., Any]) -> list[Kept]:
     """What the function, and the user's functions it reaches, change that outlives a call."""
     search = _Search()
     search.function(function, {})
+    if search.makes_views and search.asks_once is not None:
+        search.keeps("remembers what a view of one frame said", *search.asks_once)
     return search.found
 
 
 class _Search:
     def __init__(self) -> None:
         self.found: list[Kept] = []
+        self.makes_views = False
+        self.asks_once: tuple[types.FunctionType, int] | None = None  # a function with a cache that asks tables or views
         self._seen: set[Any] = set()
 
     def function(self, function: object, given: dict[str, object]) -> None:
         """`given`: parameters that hold something which outlives the call."""
-        function = _plain(function)
+        is_cached = hasattr(function, "cache_info")
+        function = plain(function)
         if isinstance(function, types.MethodType):
             first = next(iter(function.__code__.co_varnames), "self")
             given, function = {**given, first: function.__self__}, function.__func__
         if not isinstance(function, types.FunctionType):
             call = getattr(type(function), "__call__", None)
-            if isinstance(call, types.FunctionType) and _is_users(call):
+            if isinstance(call, types.FunctionType) and is_users_code(call):
                 self.function(types.MethodType(call, function), given)
             return
-        if (key := (function.__code__, *sorted(given))) in self._seen or not _is_users(function):
+        if (key := (function.__code__, *sorted(given))) in self._seen or not is_users_code(function):
             return
         self._seen.add(key)
-        given = {**_mutable_defaults(function), **given}
-        tree = _tree(function)
+        given = {**mutable_defaults(function), **given}
+        tree = tree_of(function)
+        if tree is not None and is_cached and _asks(tree):
+            self.asks_once = function, function.__code__.co_firstlineno
         if tree is None:
             self._by_code(function)
         else:
@@ -130,19 +122,35 @@ class _Search:
 
     def klass(self, klass: type) -> None:
         """Methods of a class of the user's: what they do to an instance is the instance's, to the class it is not."""
-        if klass in self._seen or not any(_is_users(each) for each in vars(klass).values() if isinstance(each, types.FunctionType)):
+        if klass in self._seen or not any(is_users_code(each) for each in vars(klass).values() if isinstance(each, types.FunctionType)):
             return
         self._seen.add(klass)
+        if any(base.__name__ == "StatefulProcessor" for base in klass.__mro__[1:]):
+            self._processor(klass)
         for each in vars(klass).values():
             if isinstance(each, classmethod):
                 self.function(types.MethodType(each.__func__, klass), {})
             elif isinstance(each, types.FunctionType | staticmethod):
                 self.function(each, {})
 
+    def _processor(self, klass: type) -> None:
+        """One object of it serves all keys of a task and is gone with it: what it keeps itself is of other keys."""
+        kept = _Held()
+        for name in ("__init__", "init"):
+            tree = tree_of(vars(klass)[name]) if isinstance(vars(klass).get(name), types.FunctionType) else None
+            for each in ast.walk(tree) if tree is not None else ():
+                if isinstance(each, ast.Assign) and _is_new_container(each.value):
+                    for target in each.targets:
+                        if isinstance(target, ast.Attribute):
+                            setattr(kept, target.attr, [])
+        for name, each in vars(klass).items():
+            if isinstance(each, types.FunctionType) and name not in ("__init__", "init", "close"):
+                self.function(types.MethodType(each, kept), {})
+
     def _by_code(self, function: types.FunctionType) -> None:
         """Typed at a prompt: there is no source, the byte code has to do."""
-        outer = _outer(function)
-        for code in _codes(function.__code__):
+        outer = outer_of(function)
+        for code in codes_of(function.__code__):
             loaded = _MISSING
             for step in dis.get_instructions(code):
                 name = str(step.argval)
@@ -151,11 +159,11 @@ class _Search:
                     self.keeps(f"assigns global {name!r}", function, line)
                 elif step.opname in ("STORE_DEREF", "DELETE_DEREF") and name in function.__code__.co_freevars:
                     self.keeps(f"assigns {name!r} of the function around it", function, line)
-                elif step.opname in ("LOAD_METHOD", "LOAD_ATTR") and name in _CHANGES and _is_container(loaded):
+                elif step.opname in ("LOAD_METHOD", "LOAD_ATTR") and name in CHANGES and is_container(loaded):
                     self.keeps("changes an object outside it", function, line)
                 loaded = outer.get(name, _MISSING) if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF") else _MISSING
-        for name in {name for code in _codes(function.__code__) for name in (*code.co_names, *code.co_freevars)}:
-            if isinstance(_plain(outer.get(name)), types.FunctionType):
+        for name in {name for code in codes_of(function.__code__) for name in (*code.co_names, *code.co_freevars)}:
+            if isinstance(plain(outer.get(name)), types.FunctionType):
                 self.function(outer[name], {})
 
 
@@ -164,7 +172,7 @@ class _Walk(ast.NodeVisitor):
 
     def __init__(self, search: _Search, function: types.FunctionType, given: dict[str, object]) -> None:
         self._search, self._function, self._given = search, function, given
-        self._outer = _outer(function)
+        self._outer = outer_of(function)
         self._first = function.__code__.co_firstlineno
         self._offset: int | None = None
         self._scopes: list[set[str]] = []
@@ -217,7 +225,7 @@ class _Walk(ast.NodeVisitor):
             return vars(type(value)).get(node.attr, _MISSING) if not isinstance(value, type | types.ModuleType) else _MISSING
         if isinstance(node, ast.Subscript):
             value = self._value(node.value)
-            return value if _is_container(value) else _MISSING  # what lies in it lies outside too
+            return value if is_container(value) else _MISSING  # what lies in it lies outside too
         return _MISSING
 
     # ---- what is found ----
@@ -280,8 +288,9 @@ class _Walk(ast.NodeVisitor):
         elif name == "next" and node.args:
             self._moves(node.args[0])
         elif isinstance(node.func, ast.Attribute):
+            self._search.makes_views = self._search.makes_views or node.func.attr in ("createTempView", "createOrReplaceTempView")
             owner = self._value(node.func.value)
-            if _is_container(owner) and node.func.attr in _CHANGES:
+            if is_container(owner) and node.func.attr in CHANGES:
                 self._keeps(f"changes {ast.unparse(node.func.value)!r}", node)
             elif owner is not _MISSING:
                 self._moves(node.func.value)
@@ -290,7 +299,7 @@ class _Walk(ast.NodeVisitor):
 
     def _moves(self, node: ast.expr) -> None:
         value = self._value(node)
-        if _is_moving(value):
+        if is_moving(value):
             self._keeps(f"draws from {ast.unparse(node)!r}, which moves on with every call", node)
 
     def _method(self, owner: object, name: str) -> None:
@@ -310,62 +319,22 @@ class _Walk(ast.NodeVisitor):
     def _reached(self, value: object) -> None:
         if isinstance(value, type):
             self._search.klass(value)
-        elif value is not _MISSING and isinstance(_plain(value), types.FunctionType):
+        elif value is not _MISSING and isinstance(plain(value), types.FunctionType):
             self._search.function(value, {})
 
 
-def _plain(function: object) -> object:
-    """Without decorators that say what they wrap; a user-defined function of Spark is one."""
-    seen = 0
-    while seen < 20:
-        inner = getattr(function, "__wrapped__", None) if not isinstance(function, type) else None
-        if inner is None and isinstance(function, staticmethod):
-            inner = function.__func__
-        if inner is None and type(function).__name__ in ("partial", "UserDefinedFunction"):
-            inner = getattr(function, "func", None)
-        if inner is None:
-            break
-        function, seen = inner, seen + 1
-    return function
+def _asks(tree: ast.AST) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr in ("sql", "table") for each in ast.walk(tree))
 
 
-def _is_users(function: types.FunctionType) -> bool:
-    file = function.__code__.co_filename
-    return not file.startswith(_LIBRARY) and not (file.startswith(_HERE) and "/apps/" not in file) and not file.startswith("<frozen")
+class _Held:
+    """Stands for an object that lives longer than a call."""
 
 
-def _tree(function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
-    try:
-        node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
-        return None
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return node
-    lambdas = [each for each in ast.walk(node) if isinstance(each, ast.Lambda)]
-    return lambdas[0] if len(lambdas) == 1 else None
-
-
-def _outer(function: types.FunctionType) -> Mapping[str, object]:
-    """Every name it may mean that is not its own: closures before globals."""
-    closed = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        with contextlib.suppress(ValueError):  # not filled yet
-            closed[name] = cell.cell_contents
-    return collections.ChainMap(closed, function.__globals__)
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, types.CodeType):
-            yield from _codes(const)
-
-
-def _mutable_defaults(function: types.FunctionType) -> dict[str, object]:
-    code = function.__code__
-    positional = code.co_varnames[: code.co_argcount]
-    defaults = dict(zip(reversed(positional), reversed(function.__defaults__ or ()), strict=False))
-    return {name: value for name, value in {**defaults, **(function.__kwdefaults__ or {})}.items() if _is_container(value)}
+def _is_new_container(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        return _named(node.func) in ("list", "dict", "set", "Counter", "defaultdict", "deque", "bytearray")
+    return isinstance(node, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
 
 
 def _names_of(node: Any, body: list[ast.AST]) -> tuple[set[str], dict[str, bool]]:
@@ -406,124 +375,8 @@ def _named(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_container(value: object) -> bool:
-    return isinstance(value, _CONTAINERS) or _kind(value) in (
-        ("numpy", "ndarray"), ("pandas", "DataFrame"), ("pandas", "Series"),
-    )  # fmt: skip
-
-
-def _is_moving(value: object) -> bool:
-    return isinstance(value, _MOVING) or _kind(value) in _MOVING_NAMES
-
-
-def _kind(value: object) -> tuple[str, str]:
-    module = type(value).__module__
-    if module.startswith("numpy.random"):
-        return "numpy.random", type(value).__name__
-    return module.partition(".")[0], type(value).__name__
-
-
 def _shown(path: str) -> str:
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
         return path
-
-
-class Watch:
-    """What a function refers to and could change, compared before and after a call."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._roots: dict[str, object] = {}
-        self._gather(_plain(function), "", set())
-
-    def _gather(self, function: object, of: str, seen: set[int]) -> None:
-        if isinstance(function, types.MethodType):
-            self._roots[f"{of}self"] = function.__self__
-            function = function.__func__
-        if not isinstance(function, types.FunctionType):
-            if not isinstance(function, type | types.ModuleType) and hasattr(function, "__dict__"):
-                self._roots[f"{of}self"] = function
-            return
-        if id(function) in seen or not _is_users(function):
-            return
-        seen.add(id(function))
-        outer = _outer(function)
-        used = {name for code in _codes(function.__code__) for name in (*code.co_names, *code.co_freevars)}
-        values = {name: outer[name] for name in used if name in outer} | _mutable_defaults(function)
-        self._roots[f"{of}{function.__name__}"] = function.__dict__
-        for name, value in values.items():
-            if _is_container(value) or _is_moving(value) or self._is_users_own(value):
-                self._roots[f"{of}{name}"] = value
-            elif isinstance(value, type) and self._is_users_own(value):
-                self._roots[f"{of}{name}"] = value
-            elif isinstance(_plain(value), types.FunctionType):
-                self._gather(_plain(value), f"{name}: ", seen)
-            elif value is None or isinstance(value, bool | int | float | str | bytes | tuple | frozenset):
-                self._roots[f"{of}{name}"] = (function, name)
-
-    @staticmethod
-    def _is_users_own(value: object) -> bool:
-        kind = value if isinstance(value, type) else type(value)
-        return any(isinstance(each, types.FunctionType) and _is_users(each) for each in vars(kind).values())
-
-    def look(self) -> dict[str, object]:
-        return {name: _shape(self._now(value), 0) for name, value in self._roots.items()}
-
-    @staticmethod
-    def _now(value: object) -> object:
-        if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], types.FunctionType):
-            return _outer_one(value[0], value[1])
-        return value
-
-    def changed(self, before: dict[str, object]) -> str | None:
-        """The first name whose value is another one than before."""
-        after = self.look()
-        return next((name for name, value in before.items() if after.get(name) != value), None)
-
-
-def _outer_one(function: types.FunctionType, name: str) -> object:
-    if name in function.__code__.co_freevars:
-        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
-        try:
-            return cell.cell_contents
-        except ValueError:
-            return None
-    return function.__globals__.get(name)
-
-
-def _shape(value: object, depth: int) -> object:
-    """Equal for the same content; what is not looked into is known by where it lies."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return (type(value).__name__, repr(value) if isinstance(value, float | complex) else value)
-    if depth >= _DEPTH_MAX:
-        return id(value)
-    if isinstance(value, dict):
-        if len(value) > _WALKED_MAX:
-            return "dict", len(value)
-        return "dict", tuple((_shape(key, depth + 1), _shape(each, depth + 1)) for key, each in value.items())
-    if isinstance(value, list | tuple | collections.deque):
-        if len(value) > _WALKED_MAX:
-            return type(value).__name__, len(value)
-        return type(value).__name__, tuple(_shape(each, depth + 1) for each in value)
-    if isinstance(value, set | frozenset):
-        if len(value) > _WALKED_MAX:
-            return "set", len(value)
-        return "set", frozenset(_shape(each, depth + 1) for each in value)
-    if isinstance(value, bytearray | array.array):
-        return type(value).__name__, bytes(value) if len(value) <= _WALKED_MAX else len(value)
-    if _kind(value) == ("random", "Random"):
-        return "random", value.getstate()
-    if isinstance(value, itertools.count):
-        return "count", repr(value)
-    if _kind(value) == ("numpy", "ndarray"):
-        return "array", value.shape, value.tobytes() if value.nbytes <= 8 * _WALKED_MAX and value.dtype != object else None
-    if isinstance(value, type):
-        return id(value), tuple(
-            (name, _shape(each, depth + 1))
-            for name, each in vars(value).items()
-            if not name.startswith("__") and not callable(each) and not isinstance(each, classmethod | staticmethod | property)
-        )
-    if hasattr(value, "__dict__") and Watch._is_users_own(value):
-        return id(value), tuple((name, _shape(each, depth + 1)) for name, each in vars(value).items())
-    return id(value)

@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 import holdfast as hf
-from holdfast.graph.memory import Watch, kept
+from holdfast.graph.memory import kept
 from holdfast.graph.rules import check_structure
+from holdfast.graph.watched import Watch
 
 SEEN: list = []
 BY_KEY: dict = {}
@@ -221,12 +222,65 @@ def asks_a_cached_one(v):
     return cached_and_kept(v)
 
 
+@functools.lru_cache
+def asked_once(session):
+    return session.sql("select max(v) as top from rows").first().top
+
+
+def remembers_a_view(probes):
+    probes.createOrReplaceTempView("rows")
+    return probes.where(f"v >= {asked_once(probes.sparkSession)}")
+
+
+class StatefulProcessor:
+    """As Spark's: one object serves all keys of a task."""
+
+
+class KeepsItself(StatefulProcessor):
+    def init(self, handle):
+        self.count, self.seen = handle.getValueState("n", "n long"), None
+        self.rows = []
+
+    def handleInputRows(self, key, rows, timers):  # noqa: N802
+        self.rows.append(key)
+        self.count.update((1,))
+        yield from rows
+
+
+class KeepsLast(KeepsItself):
+    def handleInputRows(self, key, rows, timers):  # noqa: N802
+        self.last = key
+        yield from rows
+
+
+class KeepsInSpark(StatefulProcessor):
+    def init(self, handle):
+        self.count, self.names = handle.getValueState("n", "n long"), {}
+
+    def handleInputRows(self, key, rows, timers):  # noqa: N802
+        self.count.update((len(self.names),))
+        yield from rows
+
+
+def has_a_processor(df):
+    return df.transformWithState(KeepsItself())
+
+
+def has_another_processor(df):
+    return df.transformWithState(KeepsLast())
+
+
+def has_a_good_processor(df):
+    return df.transformWithState(KeepsInSpark())
+
+
 KEEPERS = [
     assigns_a_global, appends, sets_an_item, sets_an_item_deep, memoises, setdefaults, deletes, counts, rolls, fills_an_array,
     fills_a_frame, has_a_mutable_default, has_a_mutable_keyword, has_an_attribute, sets_by_name, sets_by_globals,
     changes_a_class, changes_what_a_class_holds, calls_a_class_method, calls_a_method_that_changes_the_class,
     calls_an_object, draws, draws_from_numpy, counts_on, asks_a_helper, has_an_inner_function, has_an_inner_lambda,
     closes_over(), closes_over_a_list(), asks_a_cached_one, HELD, functools.partial(appends), HELD.add,
+    remembers_a_view, has_a_processor, has_another_processor,
 ]  # fmt: skip
 
 
@@ -238,6 +292,28 @@ def test_what_outlives_a_call_is_found_in_the_source(function):
 
 
 # ---- what does no harm ----
+
+
+@functools.lru_cache
+def names(session):
+    return {row.id: row.name for row in session.read.parquet("names.parquet").collect()}
+
+
+def looks_up(probes):
+    return probes.where(probes.v.isin(list(names(probes.sparkSession))))
+
+
+class Derived:
+    @functools.cached_property
+    def table(self):
+        return {1: 2}
+
+
+DERIVED = Derived()
+
+
+def asks_what_is_derived(v):
+    return DERIVED.table.get(v)
 
 
 @functools.lru_cache
@@ -308,6 +384,7 @@ def sets_a_column(df):
 
 HARMLESS = [
     uses_a_cache, reads_globals, has_rows_of_its_own, shadows, shadows_inside, has_its_own_nonlocal, makes_an_object,
+    looks_up, asks_what_is_derived, has_a_good_processor,
     changes_its_input, draws_with_a_seed_of_its_own, sets_a_column, lambda v: v + TOTAL, len, np.add,
 ]  # fmt: skip
 
@@ -350,7 +427,7 @@ def test_what_was_changed_under_another_name_is_seen_by_looking(function):
     assert watch.changed(before) is not None
 
 
-@pytest.mark.parametrize("function", [uses_a_cache, reads_globals, has_rows_of_its_own, has_its_own_nonlocal, makes_an_object])
+@pytest.mark.parametrize("function", [uses_a_cache, reads_globals, has_rows_of_its_own, has_its_own_nonlocal, makes_an_object, asks_what_is_derived])
 def test_looking_finds_nothing_where_nothing_was_changed(function):
     watch = Watch(function)
     before = watch.look()

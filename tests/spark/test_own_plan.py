@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
 
 import holdfast as hf
 from holdfast.engine.types import infer
 from holdfast.errors import OperatorError
+from holdfast.graph.units import cut
 
 SECONDS = 3  # frame 1 is the one that would answer for others, 2 and 3 are those it would answer for, alone and together
 SCHEMA = "ts timestamp, v long"
@@ -236,6 +242,135 @@ def test_sinks_may_remember_and_keyed_functions_may_not(spark, probes):
     with pytest.raises(OperatorError) as caught:
         process.run(spark=spark)
     assert caught.value.code == "HF-U070" and "'LAST'" in caught.value.what
+
+
+@F.pandas_udf(LongType())
+def spoils(v: pd.Series) -> pd.Series:
+    v += 100
+    v.iloc[0] = -1
+    return v * 0
+
+
+@F.pandas_udf(LongType())
+def as_it_is(v: pd.Series) -> pd.Series:
+    return v
+
+
+@F.pandas_udf(LongType())
+def spoils_and_sums(v: pd.Series) -> int:
+    v[:] = 0
+    return 0
+
+
+@F.pandas_udf(LongType())
+def sums(v: pd.Series) -> int:
+    return int(v.sum())
+
+
+def lengthens(tags):
+    tags.append(50)
+    return 0
+
+
+def adds(tags):
+    return sum(tags)
+
+
+def test_what_a_function_does_to_its_input_no_other_function_sees(spark, probes):
+    """Spark hands one Series, one list to all functions of a projection; two operators may stand in one."""
+    got = {}
+    quick, slow = (dict(useArrow=how) for how in (True, False))
+
+    def spoiling(probes):
+        tagged = probes.withColumn("tags", F.array("v"))
+        for name, how in (("quick", quick), ("slow", slow)):
+            tagged = tagged.withColumn(name, F.udf(lengthens, "bigint", **how)("tags"))
+        return tagged.withColumn("nought", spoils("v"))
+
+    def innocent(spoiling):
+        whole = spoiling.withColumn("b", as_it_is("v"))
+        for name, how in (("c", quick), ("d", slow)):
+            whole = whole.withColumn(name, F.udf(adds, "bigint", **how)("tags"))
+        return whole.selectExpr("ts", "if(b = v and c = v and d = v and nought = 0 and quick + slow = 0, v, -1000) as v")
+
+    def in_groups(probes):
+        return probes.groupBy("ts").agg(spoils_and_sums("v").alias("n"), sums("v").alias("v")).select("ts", "v")
+
+    def in_windows(probes):
+        by = Window.partitionBy("ts")
+        return probes.withColumn("n", spoils_and_sums("v").over(by)).withColumn("v", sums("v").over(by)).select("ts", "v")
+
+    def in_parts(probes):
+        def change(parts):
+            for part in parts:
+                part["v"] *= 2
+                part.drop(columns="ts", inplace=True)
+                yield part
+
+        return probes.select("ts", "v").mapInPandas(change, "v bigint").join(probes, "v", "left").selectExpr("v div 2 as v")
+
+    def by_group(probes):
+        def change(rows):
+            rows.sort_values("v", inplace=True, ascending=False)
+            rows.loc[:, "v"] += 7
+            return rows
+
+        known = probes.select("ts", "v").cache()
+        return known.groupBy("ts").applyInPandas(change, SCHEMA).selectExpr("ts", "v - 7 as v").where(F.lit(known.count()) >= 0)
+
+    process = kiln(probes, got, spoiling, innocent, in_groups, in_windows, in_parts, by_group, name="spoils")
+    units = [set(unit.operators) for unit in cut(process.graph())]
+
+    @process.operator(over="stream")
+    def streamed(probes):
+        names = probes.sparkSession.read.parquet(str(folder / "names.parquet"))
+        known = probes.select("ts", "v", spoils("v").alias("n"), as_it_is("v").alias("w")).join(F.broadcast(names), "v")
+        return known.selectExpr("ts", "if(n = 0, w, -1) as v")
+
+    folder, seen = probes, []
+    process.sink("streamed", hf.write.callback(keep(got.setdefault("streamed", {}))))
+
+    def spoils_its_table(table, n):
+        df = table.to_pandas()
+        df["v"] = -1
+        for column in table.columns:
+            for chunk in column.chunks:
+                with contextlib.suppress(pa.ArrowInvalid, ValueError):  # Arrow's memory is not to be written to
+                    chunk.to_numpy(zero_copy_only=True)[:] = -1
+        seen.append(n)
+
+    def spoils_its_batch(df, n):
+        df.persist().createOrReplaceTempView("batch")
+        known = df.sparkSession.sparkContext.broadcast(n)
+        rows = df.toPandas()
+        rows["v"] = known.value
+        df.select(spoils("v")).collect()
+        seen.append(n)
+
+    process.sink("in_groups", hf.write.callback(spoils_its_table), name="one")
+    process.sink("in_groups", hf.write.foreach_batch(spoils_its_batch), name="two")
+    process.sink("in_groups", hf.write.callback(keep(got.setdefault("after", {}))), name="zzz")
+    process.run(spark=spark)
+    assert {"spoiling", "innocent"} in units, "they would not stand in one projection"
+    nothing = {name: frames(found) for name, found in got.items() if name != "spoiling" and frames(found) != expected()}
+    assert nothing == {}
+    assert seen and cached(spark) == []
+
+
+@F.pandas_udf(LongType())
+def hides_in_a_worker(v: pd.Series) -> pd.Series:
+    for each in (LAST,):
+        each["v"] = v.max()
+    return v
+
+
+def test_what_a_function_keeps_in_its_worker_is_refused(spark, probes):
+    def hides(probes):
+        return probes.select("ts", hides_in_a_worker("v").alias("v"))
+
+    with pytest.raises(OperatorError) as caught:
+        kiln(probes, {}, hides, name="hidden").run(spark=spark)
+    assert caught.value.code == "HF-U070" and "'LAST'" in caught.value.what and "'hides_in_a_worker'" in caught.value.what
 
 
 def test_check_refuses_what_cannot_be_right(spark, probes):
