@@ -166,6 +166,10 @@ class Permit:
     def named(self) -> list[list]:
         return [sealed.named(i.stream) for i, sealed in self.inputs if sealed is not None]
 
+    def made_of(self) -> dict[str, str]:
+        """By stream and number, the checksum of each input that operators made; what a source gave never changes."""
+        return {f"{i.stream} {sealed.n}": sealed.checksum for i, sealed in self.inputs if sealed is not None and sealed.file}
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:

@@ -8,6 +8,10 @@ frame is tried without them:
     units/NAME/quarantine/00000041-PORT.parquet   the rows themselves (on_error="quarantine"); of a second
                                           decision about the same frame 00000041-PORT.2.parquet, and so on
 
+Ranges count rows of what the frame was made of. If that is made again and comes out otherwise
+(`holdfast remake`), the same places are other rows: what was decided no longer holds, and
+is decided anew if the frame raises (`of`).
+
 `holdfast quarantine` reads both.
 """
 
@@ -38,9 +42,14 @@ class Exclusions:
             record.setdefault("decisions", [record])
             self._known[record["frame"]] = record
 
-    def at(self, n: int) -> dict[str, list[list[int]]]:
-        """Ranges of rows per port that frame n is taken without."""
-        return self._known[n]["ports"] if n in self._known else {}
+    def at(self, n: int, of: dict[str, str] | None = None) -> dict[str, list[list[int]]]:
+        """Ranges of rows per port that frame n is taken without. `of`: by stream, the checksum of what is taken now."""
+        if n not in self._known:
+            return {}
+        decided = self._known[n].get("of") or {}
+        if of is not None and any(of.get(stream, was) != was for stream, was in decided.items()):
+            return {}
+        return self._known[n]["ports"]
 
     def rows(self, on_error: str) -> dict[str, int]:
         """Rows left out so far under this declaration, by operator."""
@@ -52,16 +61,21 @@ class Exclusions:
         return found
 
     def decide(
-        self, n: int, ports: dict[str, list[list[int]]], tables: dict[str, pa.Table], record: dict[str, Any]
+        self,
+        n: int,
+        ports: dict[str, list[list[int]]],
+        tables: dict[str, pa.Table],
+        record: dict[str, Any],
+        of: dict[str, str] | None = None,
     ) -> None:
-        """From now on frame n is taken without these rows. `tables`: the rows, where they are to be kept."""
+        """From now on frame n is taken without these rows. `tables`: the rows, where they are to be kept; `of`: as in `at`."""
         make_folder(self._folder, sync=True, mode=0o700)
         decisions = [*(self._known[n]["decisions"] if n in self._known else ()), record]
         # Once without them, the frame may raise on others: each decision has files of its own.
         again = f".{len(decisions)}" if len(decisions) > 1 else ""
         for port, table in tables.items():
             _write_parquet(self._folder / f"{n:08d}-{port}{again}.parquet", table)
-        whole_record = {"frame": n, "ports": ports, **record, "decisions": decisions}
+        whole_record = {"frame": n, "ports": ports, **({"of": of} if of else {}), **record, "decisions": decisions}
         text = as_note(whole_record, indent=1)
         write_whole(self._folder / f"{n:08d}.json", text, sync=True)
         self._known[n] = whole_record

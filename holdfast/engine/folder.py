@@ -40,7 +40,7 @@ from holdfast.records.journal import Journal
 from holdfast.records.notes import as_note, as_word, read_note, read_word
 from holdfast.sinks.owners import Owner
 
-__all__ = ["StateFolder", "delete_frame", "state_folder"]
+__all__ = ["StateFolder", "delete_frame", "forget_unit", "state_folder"]
 
 # A ledger keeps the id of its last start: a process that is refused ten times a minute needs a week to forget it.
 _STARTS_MAX = 100_000
@@ -268,6 +268,17 @@ def delete_frame(stream: str, sealed: Sealed) -> None:
     """Of a frame that nobody needs again; one that only refers to other files has none."""
     if sealed.file:
         Path(sealed.file).unlink(missing_ok=True)
+
+
+def forget_unit(folder: Path) -> None:
+    """What a unit of that name once left here belongs to nobody; rows it set aside are still somebody's."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name == "quarantine":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def state_folder(graph: Graph, state: str | Path | None = None) -> Path:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from holdfast.engine.disks import DiskWatch, full_while_running, is_full
 from holdfast.engine.durable import Durable
 from holdfast.engine.edges import EdgeStatus, consistency
 from holdfast.engine.failure import explain_start
-from holdfast.engine.folder import StateFolder, delete_frame, state_folder
+from holdfast.engine.folder import StateFolder, delete_frame, forget_unit, state_folder
 from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
@@ -255,8 +254,8 @@ class Run:
             done[name] = max(last or 0, start)
         self._begin = deployed.begins(old, units, done, fresh)
         for unit in units:
-            if unit.name not in known:  # what a unit of that name once left here belongs to nobody
-                shutil.rmtree(self.folder.unit(unit.name), ignore_errors=True)
+            if unit.name not in known:
+                forget_unit(self.folder.unit(unit.name))
 
     def _add_unit(
         self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: dict[str, bool], settled: dict[str, int]

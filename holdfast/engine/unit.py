@@ -328,7 +328,8 @@ class UnitQuery:
             return False
         described = self._described([permit])
         ports = described["frames"][0]["ports"]
-        before = self._exclusions.at(n)
+        made_of = permit.made_of()
+        before = self._exclusions.at(n, made_of)
         tables = {key: self._table(key, ports[key]) for key in ports}
         items = Ports(tuple((key, table.num_rows) for key, table in tables.items()))
         described["probe"] = True
@@ -365,7 +366,7 @@ class UnitQuery:
             return False
         for name, culprits in culprits_of.items():
             on_error = self._graph.operator(name).on_error
-            ranges, known = items.ranges(culprits), self._exclusions.at(n)
+            ranges, known = items.ranges(culprits), self._exclusions.at(n, made_of)
             rows = {key: rows_at(tables[key], ranges[key]) for key in ranges}
             merged = {key: ranges.get(key, []) + known.get(key, []) for key in {*ranges, *known}}
             record = {
@@ -375,7 +376,7 @@ class UnitQuery:
                 "error": error.what,
                 "at": time.time(),
             }
-            self._exclusions.decide(n, merged, rows if on_error == "quarantine" else {}, record)
+            self._exclusions.decide(n, merged, rows if on_error == "quarantine" else {}, record, made_of)
         return True
 
     def _table(self, key: str, port: dict) -> pa.Table:
@@ -497,7 +498,7 @@ class UnitQuery:
         if self.uses_spark_state:
             return self._stream_plan.seal(batch).collect()
         # Rows left out are counted from the first of the port: it is then read as one chunk.
-        whole = not any(self._exclusions.at(permit.n) for permit in permits)
+        whole = not any(self._exclusions.at(permit.n, permit.made_of()) for permit in permits)
         wide = whole and self._may_be_wide and sum(permit.rows for permit in permits) >= _WIDE_ROWS
         with self._plans.of(self._config.at(permits[0].n), wide=wide, many=len(permits) > 1) as df:
             return df.collect()
@@ -513,7 +514,7 @@ class UnitQuery:
                     "boundary_us": permit.boundary_us,
                     "since_us": permit.since_us,
                     "params": self._config.at(permit.n),
-                    "ports": self._ports(permit, self._exclusions.at(permit.n)),
+                    "ports": self._ports(permit, self._exclusions.at(permit.n, permit.made_of())),
                     **self._strike(permit.n),
                     **self.marker.told(permit.n),
                 }

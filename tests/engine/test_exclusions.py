@@ -65,6 +65,33 @@ def test_rows_that_were_written_and_never_decided_about_are_not_in_quarantine(ma
     assert [each.item for each in set_aside(kept)] == ["units/hot/quarantine/00000003-probes.parquet"]
 
 
+def test_a_decision_holds_for_what_it_was_made_about(tmp_path):
+    subject = Exclusions(tmp_path)
+    subject.decide(41, {"hot": [[3, 4]]}, {}, decision("cold", 1), {"hot 41": "a1"})
+    subject = Exclusions(tmp_path)
+    assert subject.at(41, {"hot 41": "a1"}) == {"hot": [[3, 4]]}
+    assert subject.at(41, {"hot 41": "b2"}) == {}
+    subject.decide(41, {"hot": [[0, 1]]}, {}, decision("cold", 1), {"hot 41": "b2"})
+    assert Exclusions(tmp_path).at(41, {"hot 41": "b2"}) == {"hot": [[0, 1]]}
+
+
+def test_a_unit_whose_name_comes_back_keeps_the_rows_that_were_set_aside_under_it(make_kept):
+    """An operator is added behind it and taken away again: the quarantine of the first was deleted in silence."""
+    from holdfast.engine.folder import forget_unit
+    from holdfast.records.quarantine import set_aside
+
+    kept = make_kept()
+    unit = kept.root / "units" / "hot"
+    Exclusions(unit).decide(3, {"probes": [[0, 1]]}, {"probes": pa.table({"zone": [3]})}, decision("hot", 1))
+    (unit / "runs" / "hot").mkdir(parents=True)
+    (unit / "commits.000000000001.jsonl").write_text("")
+
+    forget_unit(unit)
+
+    assert [each.rows for each in set_aside(kept)] == [1]
+    assert [path.name for path in unit.iterdir()] == ["quarantine"]
+
+
 def test_frames_nobody_decided_about_are_whole(tmp_path):
     assert Exclusions(tmp_path).at(1) == {}
     assert Exclusions(tmp_path).rows("drop") == {}

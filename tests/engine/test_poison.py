@@ -6,6 +6,7 @@ import json
 import math
 import traceback
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -154,7 +155,7 @@ def poisoned(tmp_path):
         seal_frame(
             tmp_path, pa.table({"x": values}), schema, None, stream="probes", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1
         )
-        query = run._units["second"]
+        query = decided.query = run._units["second"]
         query._spark = tries = Tries(values, {"first": {3}, "second": {7}})
         query._plans = SimpleNamespace(of=lambda *_, **__: nullcontext(tries))
         file = str(tmp_path / frame_name(1, Kind.STABLE))
@@ -174,6 +175,20 @@ def test_what_becomes_of_a_row_says_the_operator_that_raises_on_it(poisoned):
 
 def test_an_operator_that_says_stop_loses_no_row_to_one_that_says_drop(poisoned):
     assert poisoned(first="drop", second="stop") == (False, {}, {}, [])
+
+
+def test_rows_are_not_left_out_by_their_place_of_a_frame_that_was_made_again_otherwise(poisoned):
+    """A remake of what the unit reads: row 7 of the new frame is another one, and was left out in silence."""
+    poisoned(first="drop", second="quarantine")
+    query = poisoned.query
+    [(port, sealed)] = query._permits[1].inputs
+
+    def without(checksum):
+        permit = Permit(1, 1, 0, ((port, replace(sealed, checksum=checksum)),))
+        return query._described([permit])["frames"][0]["ports"]["probes"].get("without", [])
+
+    assert sorted(without(sealed.checksum)) == [[3, 4], [7, 8]]
+    assert without("made otherwise") == []
 
 
 def of_module(x):
