@@ -56,6 +56,7 @@ class StreamQueue:
     from_source: bool
     frames: dict[int, Sealed] = field(default_factory=dict)
     sealed: int = 0  # highest number sealed, without a gap
+    seen: int = 0  # highest number anybody may have seen: above `sealed` while a unit that went back makes frames again
     acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
     taken: dict[str, int] = field(default_factory=dict)  # consumer -> worked off up to this
     held: dict[str, int] = field(default_factory=dict)  # who else keeps frames -> needs none up to this; holds nobody back
@@ -224,7 +225,12 @@ class Board:
             if sealed.n > queue.sealed:
                 queue.sealed = sealed.n
                 queue.rows += sealed.rows
+            queue.seen = max(queue.seen, queue.sealed)
             self.changed.notify_all()
+
+    def maker_of(self, stream: str) -> str:
+        """The unit that makes a stream."""
+        return next(unit.name for unit in self.units.values() if stream in unit.outputs)
 
     def end(self, stream: str, last: int) -> None:
         with self.changed:

@@ -69,6 +69,8 @@ class Config:
             raise _refused(
                 f"{value!r} is not a value of parameter {name!r}.", f"give a {kind.__name__}"
             ) from None
+        if cast != cast:  # NaN: equal to nothing, so nobody could tell whether it changed
+            raise _refused(f"{value!r} is not a value of parameter {name!r}.", "give a number")
         if param.between is not None and not param.between[0] <= cast <= param.between[1]:
             low, high = param.between
             raise _refused(f"{name} = {cast!r} is out of range.", f"give a value between {low} and {high}")
@@ -93,7 +95,8 @@ class Config:
     def at(self, frame: int) -> dict[str, dict[str, Any]]:
         """name -> {"value": ..., "per": {key: value}} in force at the frame."""
         values = {name: {"value": param.default, "per": {}} for name, param in self._params.items()}
-        for change in self._changes:
+        # By frame: one that was planned for later is not undone by what was set meanwhile for frames before it.
+        for change in sorted(self._changes, key=lambda each: each.frame):
             if change.frame > frame or change.name not in values:
                 continue
             if change.key is None:

@@ -119,6 +119,8 @@ def stand_sinks(
         begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
         if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
             raise sink_behind(sink, last, first)
+        shown = last if sink.writer.idempotent else shown_until(folder.unit(board.maker_of(sink.stream)), 0)
+        queue.seen = max(queue.seen, queue.sealed, shown)
         if last > queue.sealed:
             # A unit went back to a checkpoint, or lost its last commits with the power: frames up to `last` are made
             # again, and the ledger compares each with what is there.

@@ -525,6 +525,7 @@ class Run:
         with self._board.changed:
             # A frame that is taken again after a crash was made with the values of then.
             begun = [unit.permitted for unit in self._board.units.values()] + [unit.decided for unit in self._units]
+            begun += [queue.seen for queue in self._board.streams.values() if not queue.from_source]
             frame = max(begun, default=0) + 1
             for name, value in values.items():
                 change = self._config.set(name, value, frame=frame, key=key, note=note, who=who or user(), at=at)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
+from holdfast.engine.board import Board, Sealed, StreamQueue
 from holdfast.engine.config import Config
+from holdfast.engine.queues import restore_queues, stand_sinks
 from holdfast.engine.run import Run
 from holdfast.errors import UsageError
 from holdfast.frames.files import frame_name
@@ -46,6 +48,7 @@ def test_a_value_per_key_leaves_the_others_alone(tmp_path):
         ("limit", "warm", None, "give a float"),
         ("limit", 75, "zone1", "leave out the key"),
         ("on", "perhaps", None, "give a bool"),
+        ("pulse_max", "nan", None, "give a number"),
     ],
 )
 def test_what_cannot_be_is_refused_and_says_what_would_do(tmp_path, name, value, key, says):
@@ -63,7 +66,69 @@ def test_planned_changes_are_written_once(tmp_path):
     assert len(Config(tmp_path, PARAMS).changes()) == 1
 
 
-def test_a_change_holds_from_no_frame_that_was_made_before_a_crash(tmp_path):
+def test_what_is_set_meanwhile_does_not_undo_what_was_planned_for_later(tmp_path):
+    config = Config(tmp_path, PARAMS)
+    config.plan({100: {"limit": 70.0}}, who="me", at="now")
+    change(config, "limit", 90, 50)
+    for each in (config, Config(tmp_path, PARAMS)):
+        assert [each.at(n)["limit"]["value"] for n in (49, 50, 99, 100)] == [80.0, 90.0, 90.0, 70.0]
+
+
+def test_of_two_changes_for_one_frame_the_later_holds(tmp_path):
+    config = Config(tmp_path, PARAMS)
+    change(config, "limit", 90, 50)
+    change(config, "limit", 60, 50)
+    assert config.at(50)["limit"]["value"] == 60.0
+
+
+class Outlet:
+    """Stands for a sink that has frames up to a number."""
+
+    def __init__(self, sink, last):
+        self.sink, self._last = sink, last
+
+    def last(self):
+        return self._last
+
+
+@pytest.mark.parametrize("target", ["table", "callback"])
+def test_a_change_holds_from_no_frame_that_a_sink_has(tmp_path, target):
+    """A unit that goes back makes frames again that a sink has; with another value they would differ from those."""
+    p = hf.StreamProcess("kiln", frame="1 second", time="ts", state=str(tmp_path))
+    p.param("limit", 80.0)
+    p.source("probes", hf.read.files("probes.parquet"), schema="ts timestamp, celsius double")
+
+    @p.operator(over="frame")
+    def hot(probes, *, limit):
+        return probes.where(probes.celsius > limit)
+
+    p.sink("hot", hf.write.sqlite("kiln.db", "hot") if target == "table" else hf.write.console())
+    graph = p.graph()
+    run = Run(graph, tmp_path)
+    run.folder.acquire("kiln")
+    for n in (1, 2):  # what a loss of power left of nine
+        Journal(run.folder.unit("hot"), "commits").append({"n": n, "state": {}})
+    (run.folder.unit("hot") / "shown").write_text("9")
+    run._config, run._begin = Config(run.folder.config, graph.params), {"hot": 0}
+    [unit] = cut(graph)
+    run._add_unit(unit, [unit], {}, 2, {}, {})
+    restore_queues(run._board, graph, run.folder, [unit], run._units, None)
+    stand_sinks(run._board, [Outlet(graph.sinks[0], 9 if target == "table" else 0)], {"hot": 0}, run.folder, lambda _: None)
+
+    assert run.set(limit=70.0).frame == 10
+    run.folder.release()
+
+
+def test_a_change_holds_from_no_frame_that_a_lost_host_took_along():
+    board = Board(closing_frames=1)
+    board.streams["hot"] = StreamQueue("hot", 1 << 20, False)
+    for n in (1, 2, 3):
+        board.seal("hot", Sealed(n, n, 1, 1, "a", 1))
+    board.lose(["hot"])
+    assert (board.streams["hot"].sealed, board.streams["hot"].seen) == (0, 3)
+
+
+def test_a_change_holds_from_no_frame_that__was_made_before_a_crash(tmp_path):
     """Taken again with another value it would differ from what was sealed, in every run from then on."""
     p = hf.StreamProcess("kiln", frame="1 second", time="ts", state=str(tmp_path))
     p.param("limit", 80.0)
