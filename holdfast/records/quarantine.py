@@ -15,6 +15,8 @@ same file is never put back twice, though a replay may set the same rows aside a
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -181,15 +183,16 @@ def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
     """Hand rows to their sources as new elements. All are looked at before the first is moved."""
     from holdfast.records.asides import read_aside
 
-    chosen = [_meant(kept, item) for item in items]
-    for each in chosen:
-        _refuse(kept, each)
-        read_aside(kept.root / each.item)  # or it would be refused by the source, long after
-    moved = []
-    for each in chosen:
-        path = kept.root / each.item
-        moved.append(_moved(kept, each, path, f"late-{path.name}" if each.kind == "late" else f"{each.of}-{path.name}"))
-    return moved
+    with _one_at_a_time(kept):
+        chosen = list(dict.fromkeys(_meant(kept, item) for item in items))
+        for each in chosen:
+            _refuse(kept, each)
+            read_aside(kept.root / each.item)  # or it would be refused by the source, long after
+        moved = []
+        for each in chosen:
+            path = kept.root / each.item
+            moved.append(_moved(kept, each, path, f"late-{path.name}" if each.kind == "late" else f"{each.of}-{path.name}"))
+        return moved
 
 
 def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
@@ -210,15 +213,27 @@ def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
             why=str(error).splitlines()[0], effect="nothing was moved", do="write the rows as Parquet, with the source's columns",
         ) from None  # fmt: skip
     name = f"mended-{digest_of(str(file))}.parquet"
-    item = SetAside(str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name))
-    _refuse(kept, item)
-    # A copy, so that the file stays the user's; whole before it gets the name the source looks for.
-    whole = kept.root / "sources" / source / f"{name}.tmp"
-    with open(file, "rb") as given, open(whole, "wb") as ours:
-        shutil.copyfileobj(given, ours)
-        ours.flush()
-        os.fsync(ours.fileno())
-    return _moved(kept, item, whole, name)
+    with _one_at_a_time(kept):
+        item = SetAside(str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name))
+        _refuse(kept, item)
+        # A copy, so that the file stays the user's; whole before it gets the name the source looks for.
+        whole = kept.root / "sources" / source / f"{name}.tmp"
+        with open(file, "rb") as given, open(whole, "wb") as ours:
+            shutil.copyfileobj(given, ours)
+            ours.flush()
+            os.fsync(ours.fileno())
+        return _moved(kept, item, whole, name)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(kept: Kept) -> Iterator[None]:
+    """Two shells that put rows back would number their entries alike, and one would miss what the other has moved."""
+    handle = os.open(kept.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _refuse(kept: Kept, item: SetAside) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -129,6 +130,41 @@ def test_mended_rows_are_not_lost_when_putting_them_back_dies_twice(kept, tmp_pa
             put_mended(kept, tmp_path / "mended.parquet", "probes")
 
     assert put_mended(kept, tmp_path / "mended.parquet", "probes").rows == 1
+
+
+def put_from_a_process(root, item, begin, said):
+    begin.wait()
+    try:
+        put_back(Kept(root), [item])
+        said.put("moved")
+    except UsageError as error:
+        said.put(error.code)
+    except BaseException as error:  # noqa: BLE001  to be seen by the test
+        said.put(repr(error))
+
+
+def test_two_shells_that_put_rows_back_at_once_move_each_file_once_and_leave_a_whole_journal(kept):
+    """Both numbered their entries alike: the same rows were told as moved twice, or an error without a code came."""
+    for n in range(3, 11):
+        pq.write_table(pa.Table.from_pylist(ROWS[:1], SCHEMA.arrow), kept.root / f"sources/probes/quarantine/{n:08d}.parquet")
+    items = [f"sources/probes/quarantine/{n:08d}.parquet" for n in range(3, 11)]
+    ways = multiprocessing.get_context("spawn")
+    begin, said = ways.Event(), ways.Queue()
+    shells = [ways.Process(target=put_from_a_process, args=(kept.root, item, begin, said)) for item in [*items, items[0], items[1]]]
+    for each in shells:
+        each.start()
+    begin.set()
+    for each in shells:
+        each.join()
+
+    assert sorted(said.get(timeout=5) for _ in shells) == sorted(["HF-E020"] * 2 + ["moved"] * 8)
+    entries = list(Journal(kept.root / "sources/probes", "put-back", counted=True).entries())
+    assert sorted(each["n"] for each in entries) == sorted([*range(1, 9), *range(1, 9)])
+    assert len(list((kept.root / "sources/probes/put-back").glob("*.parquet"))) == 8
+
+
+def test_an_item_that_is_named_twice_is_moved_once(kept):
+    assert [each.item for each in put_back(kept, [LATE, "00000002.parquet"])] == [LATE]
 
 
 def _killed(*_):
