@@ -118,7 +118,7 @@ class OpenFiles:
         if file.prefix is not None:
             # Frames before a row that stops the source do not depend on it: it may be corrected.
             failed = assembly.failed_at
-            byte = None if failed is None else file.prefix.byte_of(failed - piece.start)
+            byte = None if failed is None else file.prefix.byte_of(failed - piece.start, piece.rows)
             point = file.prefix.point(byte)
         catalogue.use(file.path, file.identity, assembly.next, whole=file.digest, point=point)
 

@@ -15,6 +15,7 @@ looked at once more.
 from __future__ import annotations
 
 import gzip
+import re
 import threading
 import time
 import zlib
@@ -37,9 +38,10 @@ from holdfast.sources.grown import GrownLog, Watched
 from holdfast.sources.identity import Identity, digest_of
 from holdfast.sources.index import IndexedFile, Piece, check_csv, index_file
 from holdfast.sources.ingest import Wall
+from holdfast.sources.quotes import first_row_end
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
 from holdfast.sources.reference import Reference, changed
-from holdfast.sources.stretches import Stretch, stretches, whole_rows
+from holdfast.sources.stretches import QUOTED_MAX, Stretch, stretches, whole_rows
 from holdfast.sources.watching import Folder, Seen, found_twice, is_whole, mark_inflated, mark_used, since
 
 __all__ = ["OpenGrowing"]
@@ -270,18 +272,18 @@ class OpenGrowing:
     def _of_text(self, known: Watched, dry: bool) -> Iterator[Taken]:
         options = self._reader.options_for(known.path, known.format)
         missing = options.pop("missing", "error")
-        quote = options.get("quote") if known.format == "csv" else None
-        if not known.pos and not self._begin(known, options, quote):
+        mark = text.csv_mark(known.format, options)
+        if not known.pos and not self._begin(known, options, mark):
             return
         while True:
             block = text.read_bytes(known.path, known.pos, known.pos + text.BLOCK_BYTES)
-            end = whole_rows(block, quote)
+            end = whole_rows(block, mark)
             if not end and len(block) == text.BLOCK_BYTES:
                 block = text.read_bytes(known.path, known.pos, known.pos + text.ROW_BYTES_MAX)
-                end = whole_rows(block, quote)
+                end = whole_rows(block, mark)
                 if not end and len(block) == text.ROW_BYTES_MAX:
-                    raise text.bad_row(known.path, known.pos, "a row of more than 64 MB: a quote is not closed")
-            waits = f"the end of a line in {known.path}, after byte {known.pos + end:,}" if block[end:] else ""
+                    raise text.bad_row(known.path, known.pos, "a line of more than 64 MB")
+            waits = _awaited(known, block[end:], known.pos + end)
             if not end:
                 self._waits(known, waits)
                 return
@@ -293,16 +295,16 @@ class OpenGrowing:
                 return
             self._waits(known, waits)
 
-    def _begin(self, known: Watched, options: dict, quote: str | None) -> bool:
+    def _begin(self, known: Watched, options: dict, mark: re.Pattern[bytes] | None) -> bool:
         """Read the header, if there is one; False while it is not whole."""
         if known.format == "csv":
             if options.get("header", True):
                 head = text.read_bytes(known.path, 0, text.BLOCK_BYTES)
-                end = text.first_row_end(head, (quote or "").encode())
+                end = first_row_end(head, mark)
                 if not head[:end].endswith(b"\n"):
                     self._waits(known, f"the header of {known.path}")
                     return False
-                text.header_end(head, (quote or "").encode(), known.path)
+                text.header_end(head, mark, known.path)
                 mark_used(known, end)
             options = options | {"columns": text.csv_columns(known.path, options, self._context.schema)}
             check_csv(options["columns"], self._context.schema, known.path)
@@ -344,8 +346,8 @@ class OpenGrowing:
         stops = self._stops(file, piece, dry)
         if stops is not None:
             at, error = stops
-            quote = dict(options).get("quote") if known.format == "csv" else None
-            block, table = block[: text.row_start(block, at, quote)], table.slice(0, at)
+            mark = text.csv_mark(known.format, dict(options))
+            block, table = block[: text.row_start(block, at, known.format, mark, QUOTED_MAX)], table.slice(0, at)
             piece = self._piece(known.rows, at, table)
         if block:
             if table.num_rows:
@@ -409,8 +411,8 @@ class OpenGrowing:
 
     def _first_row(self, known: Watched, options: dict) -> str:
         """The mark of a .gz file's first row; '' if it has none."""
-        head, quote = text.read_bytes(known.path, 0, text.BLOCK_BYTES), (options.get("quote") or "").encode()
-        start = text.header_end(head, quote, known.path) if known.format == "csv" and options.get("header", True) else 0
+        head, mark = text.read_bytes(known.path, 0, text.BLOCK_BYTES), text.csv_mark(known.format, options)
+        start = text.header_end(head, mark, known.path) if known.format == "csv" and options.get("header", True) else 0
         return _row_mark(head, start) if head[start:].strip() else ""
 
     def _is_being_copied(self, known: Watched) -> bool:
@@ -467,8 +469,15 @@ class _Before:
         return changed(path, why, self._known.rows)
 
 
+def _awaited(known: Watched, rest: bytes, byte: int) -> str:
+    """What is waited for behind the last whole row; '' if nothing is there."""
+    if b"\n" in rest:
+        return f"a quote to be closed in {known.path}, in the row at byte {byte:,}"
+    return f"the end of a line in {known.path}, after byte {byte:,}" if rest else ""
+
+
 def _row_mark(block: bytes, start: int) -> str:
-    return text.digest(block[start : text.first_row_end(block, b"", start)])
+    return text.digest(block[start : first_row_end(block, None, start)])
 
 
 def _inflated_bytes(path: str) -> int | None:

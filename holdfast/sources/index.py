@@ -9,7 +9,7 @@ out, while correcting the file still helps.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Protocol
@@ -33,9 +33,10 @@ __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "index_file"
 class Prefix:
     """Digest of the bytes of a text file from its start to where it was indexed, as it was and as it is."""
 
-    def __init__(self, points: list[tuple[int, str]], quote: str | None = None) -> None:
-        """`points`: (bytes, digest) of an earlier run, ascending. `quote`: of a CSV file."""
-        self._expected, self._quote = points, quote
+    def __init__(self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, object] | None = None) -> None:
+        """`points`: (bytes, digest) of an earlier run, ascending. `format`, `options`: how the file is read."""
+        self._expected, self._format = points, format
+        self._mark = text.csv_mark(format, dict(options or {}))
         self._seen, self._last = xxhash.xxh3_128(), b""  # all but the last block, and that
         self.bytes = 0
 
@@ -61,9 +62,11 @@ class Prefix:
         byte = self.bytes if byte is None else max(byte, start)
         return byte, self._digest(byte - start)
 
-    def byte_of(self, row: int) -> int:
-        """Where the row begins, counted from the first of the last block."""
-        return self.bytes - len(self._last) + text.row_start(self._last, row, self._quote)
+    def byte_of(self, row: int, rows: int) -> int:
+        """Where the row begins, counted from the first of the last block, which has so many."""
+        one_a_line = text.rows_in(self._last, self._format, self._mark) == rows
+        start = text.row_start if one_a_line else text.row_start_anywhere
+        return self.bytes - len(self._last) + start(self._last, row, self._format, self._mark)
 
     def _digest(self, length: int) -> str:
         seen = self._seen.copy()
@@ -176,7 +179,7 @@ def index_file(
         options = {**options, "columns": columns}
     elif options.pop("missing", "error") != "null":
         _check_json(path, schema)
-    stamps["prefix"] = Prefix(before.points(path), options.get("quote") if format == "csv" else None)
+    stamps["prefix"] = Prefix(before.points(path), format, options)
     found = IndexedFile(path, format, now.size, now.mtime_ns, "", tuple(options.items()), **stamps)
     return found, _text_pieces(found, schema, time, before)
 

@@ -11,6 +11,7 @@ Pure but for the file that a bad row is looked up in, to say its line.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,9 @@ import pyarrow.compute as pc
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.bad import REFUSED, Bad
+from holdfast.sources.quotes import is_open, last_row_end, row_ends
 
-__all__ = ["Stretch", "stretches", "whole_rows"]
+__all__ = ["QUOTED_MAX", "Stretch", "stretches", "whole_rows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +36,13 @@ class Stretch:
     bad: Bad | None = None
 
 
-def whole_rows(block: bytes, quote: str | None) -> int:
+# A quote that is not closed within so much is a stray one: its line is bad, and rows behind it are rows.
+QUOTED_MAX = 1024 * 1024
+
+
+def whole_rows(block: bytes, mark: re.Pattern[bytes] | None) -> int:
     """Bytes of the block up to the end of its last whole row: one that ends with a newline."""
-    return text.last_row_end(block, (quote or "").encode())
+    return last_row_end(block, mark, QUOTED_MAX)
 
 
 def stretches(
@@ -44,12 +50,15 @@ def stretches(
 ) -> list[Stretch]:
     """All of a block of whole rows, in order; with `first_only` up to the first bad row."""
     settings = dict(options)
+    mark = text.csv_mark(format, settings)
 
     def attempt(start: int, stop: int) -> pa.Table:
         part = block[start:stop]
         part.decode()  # Arrow does not look at every column
+        if len(part) > QUOTED_MAX and is_open(part, mark, QUOTED_MAX):
+            raise ValueError(f"a quote is not closed within {QUOTED_MAX:,} bytes")
         table = text.parsed(part, format, settings, schema, "ignore")
-        if table.num_rows != text.rows_in(part, settings.get("quote") if format == "csv" else None):
+        if table.num_rows != text.rows_in(part, format, mark, QUOTED_MAX):
             # Where a row ends is ours to say: a source that stops at a row goes on there.
             raise ValueError(f"it is not one {'object' if format == 'json' else 'row'} a line")
         if format == "json" and missing != "null":
@@ -59,7 +68,7 @@ def stretches(
     try:
         return [Stretch(0, len(block), attempt(0, len(block)))]
     except REFUSED:
-        ends = text.row_ends(block, settings.get("quote") if format == "csv" else None)
+        ends = row_ends(block, mark, QUOTED_MAX)
     found: list[Stretch] = []
     todo = [(0, len(ends) - 1)]
     while todo:

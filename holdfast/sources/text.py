@@ -3,7 +3,7 @@
 A text file has no index. The indexer cuts it into blocks of some megabytes and
 writes the byte range of each into the references, so that a worker reads and
 parses only the blocks its frame touches. A row never spans two blocks: a CSV
-newline ends a row only where the quotes before it are even in number.
+newline ends a row only outside of quotes (`quotes`).
 
 Indexer and worker parse the same block with the same options, so a row has the
 same number and the same time for both.
@@ -30,20 +30,20 @@ import xxhash
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources.fit import NOTHING_READ, fit
+from holdfast.sources.quotes import first_row_end, has_bare_return, is_open, last_row_end, mark_of, row_ends, split_rows
 
 __all__ = [
     "bad_row",
     "csv_columns",
+    "csv_mark",
     "cut_blocks",
     "digest",
-    "first_row_end",
     "header_end",
-    "last_row_end",
     "parse",
     "parsed",
     "read_bytes",
-    "row_ends",
     "row_start",
+    "row_start_anywhere",
     "rows_in",
     "unreadable",
 ]
@@ -102,8 +102,7 @@ def digest(block: bytes) -> str:
 
 def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, bytes]]:
     """(first byte, block) over the rows of the file, header left out."""
-    quote = options.get("quote") if format == "csv" else None
-    mark = quote.encode() if quote else b""
+    mark = csv_mark(format, options)
     opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb", buffering=0)
     with opened as file:
         at, held = 0, b""
@@ -127,73 +126,62 @@ def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, byt
                 raise bad_row(path, at, "a row of more than 64 MB: a quote is not closed")
 
 
-def last_row_end(block: bytes, mark: bytes) -> int:
-    at = block.rfind(b"\n")
-    while at >= 0 and mark and block.count(mark, 0, at) % 2:
-        at = block.rfind(b"\n", 0, at)
-    return at + 1
+def csv_mark(format: str, options: dict) -> re.Pattern[bytes] | None:
+    """What finds text in quotes in such a file."""
+    return mark_of(options.get("quote"), options.get("delimiter") or ",") if format == "csv" else None
 
 
-def first_row_end(block: bytes, mark: bytes, start: int = 0) -> int:
-    """Where the row ends that begins at `start`."""
-    at = block.find(b"\n", start)
-    while at >= 0 and mark and block.count(mark, start, at) % 2:
-        at = block.find(b"\n", at + 1)
-    return at + 1 if at >= 0 else len(block)
-
-
-def header_end(block: bytes, mark: bytes, path: str) -> int:
+def header_end(block: bytes, mark: re.Pattern[bytes] | None, path: str) -> int:
     """Where the header ends. One that ends with a carriage return alone would take the first rows along, or all."""
     end = first_row_end(block, mark)
-    if _has_bare_return(block[:end], mark):
-        raise bad_row(path, 0, "lines end with a carriage return alone; a newline is needed: tr '\\r' '\\n'")
+    if has_bare_return(block[:end], mark):
+        why = "its header ends with a carriage return alone; lines end with a newline"
+        raise bad_row(path, 0, why, do="write newlines: tr '\\r' '\\n' < FILE > FILE.new, and put that in its place")
     return end
 
 
-def _has_bare_return(row: bytes, mark: bytes) -> bool:
-    """Whether a carriage return ends a line inside of it: not in quotes, and no newline behind it."""
-    at = row.find(b"\r")
-    while at >= 0:
-        if row[at + 1 : at + 2] != b"\n" and not (mark and row.count(mark, 0, at) % 2):
-            return True
-        at = row.find(b"\r", at + 1)
-    return False
-
-
-def rows_in(block: bytes, quote: str | None) -> int:
+def rows_in(block: bytes, format: str, mark: re.Pattern[bytes] | None, limit: int | None = None) -> int:
     """How many rows a block of whole rows has, as `row_start` counts them."""
-    if quote is None or quote.encode() not in block:
-        return sum(1 for line in block.split(b"\n") if line.strip())
-    ends = row_ends(block, quote)
-    return sum(1 for start, stop in zip(ends, ends[1:], strict=False) if block[start:stop].strip())
+    if format == "json" or mark is None:
+        return sum(1 for line in block.split(b"\n") if not _is_blank(line, format))
+    ends = row_ends(block, mark, limit)
+    return sum(1 for start, stop in zip(ends, ends[1:], strict=False) if not _is_blank(block[start:stop], format))
 
 
-def row_ends(block: bytes, quote: str | None) -> list[int]:
-    """0, and where each row ends."""
-    mark, ends = (quote or "").encode(), [0]
-    while ends[-1] < len(block):
-        ends.append(first_row_end(block, mark, ends[-1]))
-    return ends
-
-
-def row_start(block: bytes, row: int, quote: str | None) -> int:
+def row_start(block: bytes, row: int, format: str, mark: re.Pattern[bytes] | None, limit: int | None = None) -> int:
     """Where a row of a block begins; lines with nothing in them are none."""
-    mark, at = (quote or "").encode(), 0
-    while at < len(block):
-        end = first_row_end(block, mark, at)
-        if block[at:end].strip():
+    ends = row_ends(block, mark, limit)
+    for start, stop in zip(ends, ends[1:], strict=False):
+        if not _is_blank(block[start:stop], format):
             if row == 0:
-                return at
+                return start
             row -= 1
-        at = end
     return len(block)
+
+
+def row_start_anywhere(block: bytes, row: int, format: str, mark: re.Pattern[bytes] | None) -> int:
+    """The same where a line may hold several rows, or a row several lines: slower."""
+    if format == "csv":
+        starts = split_rows(block, mark)
+        return starts[row] if row < len(starts) else len(block)
+    text, at = block.decode("utf-8", errors="surrogateescape"), 0
+    at = _BLANK.match(text, 1 if text[:1] == "\ufeff" else 0).end()
+    while row and at < len(text):
+        at = _BLANK.match(text, _JSON.raw_decode(text, at)[1]).end()
+        row -= 1
+    return len(text[:at].encode("utf-8", errors="surrogateescape"))
+
+
+def _is_blank(line: bytes, format: str) -> bool:
+    """In CSV blanks are text."""
+    return not (line.strip() if format == "json" else line.strip(b"\r\n"))
 
 
 def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
     """The file's columns in order: from its header, or else as declared."""
     if not options.get("header", True):
         return declared.names
-    mark = (options.get("quote") or "").encode()
+    mark = csv_mark("csv", options)
     head = read_bytes(path, 0, BLOCK_BYTES)
     line = head[: first_row_end(head, mark)].decode("utf-8-sig", errors="replace")
     quoting = csv.QUOTE_MINIMAL if mark else csv.QUOTE_NONE
@@ -276,6 +264,8 @@ def _parsed(
         )
     quote = options.get("quote") or False
     quoted = bool(quote) and quote.encode() in block
+    if quoted and is_open(block, csv_mark("csv", options)):
+        raise pa.ArrowInvalid("a quote is not closed")
     table = arrow_csv.read_csv(
         pa.BufferReader(block),
         arrow_csv.ReadOptions(
@@ -326,7 +316,7 @@ def _refuse_bare_null(block: bytes) -> None:
 
 def _find_bad(block: bytes, format: str, options: dict, schema: Schema) -> int:
     """Where in the block the first row begins that cannot be parsed."""
-    ends = row_ends(block, options.get("quote") if format == "csv" else None)
+    ends = row_ends(block, csv_mark(format, options))
     good, bad = 0, len(ends) - 1
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -351,7 +341,7 @@ def _short(error: Exception | None) -> str:
     return str(error).splitlines()[0]
 
 
-def bad_row(path: str, byte: int, why: str) -> SourceError:
+def bad_row(path: str, byte: int, why: str, do: str = "correct the line and run again, or declare the column as string") -> SourceError:
     line = 1 + sum(
         read_bytes(path, start, min(start + BLOCK_BYTES, byte)).count(b"\n") for start in range(0, byte, BLOCK_BYTES)
     )
@@ -362,5 +352,5 @@ def bad_row(path: str, byte: int, why: str) -> SourceError:
         where=f"{path}, line {line}",
         why=why,
         effect="its frame is not made; frames before it stand, no row was skipped",
-        do="correct the line and run again, or declare the column as string",
+        do=do,
     )

@@ -1,0 +1,135 @@
+"""Quotes: where rows of CSV end, as Arrow sees it; those that are not closed; lines of more than one row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import SourceError
+from holdfast.frames.clock import FrameClock
+from holdfast.graph.schemas import Schema
+from holdfast.sources import growing, read, stretches
+from holdfast.sources.bad import Terms
+from holdfast.sources.elements import table_of
+from holdfast.sources.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
+from holdfast.sources.records import Record
+
+from .conftest import SECOND
+from .test_feed import quarantined
+from .test_growing import Script, at_once, driven  # noqa: F401
+
+NOTES = Schema.of("ts timestamp, size string, note string")
+TIME = "2023-11-14T22:13:2{}Z"
+MARK = mark_of('"', ",")
+
+
+@given(st.lists(st.sampled_from(['"', ",", "\n", "a", '""', ',"', '",']), max_size=40).map("".join))
+def test_rows_end_where_arrow_ends_them(words):
+    block = words.encode() + b"\n"
+    ends = row_ends(block, MARK)
+    rows = [block[start:stop] for start, stop in zip(ends, ends[1:], strict=False)]
+    assert b"".join(rows) == block
+    assert first_row_end(block, MARK) == ends[1]
+    if is_open(block, MARK):
+        assert last_row_end(block, MARK) == ends[-2]
+        return
+    assert last_row_end(block, MARK) == len(block)
+    wide = max(row.count(b",") for row in rows) + 1
+    for row in rows:
+        if not row.strip(b"\n"):
+            continue
+        options = arrow_csv.ReadOptions(column_names=[f"c{at}" for at in range(wide)])
+        parsing = arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda found: counted.append(found) or "skip")
+        counted: list[object] = []
+        table = arrow_csv.read_csv(pa.BufferReader(row), options, parsing)
+        assert table.num_rows + len(counted) == 1
+
+
+def test_a_quote_inside_of_a_field_is_a_sign_like_any_other(driver, tmp_path):
+    """By number they were odd up to the first newline of the quoted text, so the row was cut there into two others."""
+    driver.set(schema=NOTES)
+    path = tmp_path / "a.csv"
+    path.write_text("ts,size,note\n" + TIME.format(0) + ',5",plain\n' + TIME.format(0) + ',6" pipe,"one\ntwo"\n' + TIME.format(9) + ",7,last\n")
+    expected = [('5"', "plain"), ('6" pipe', "one\ntwo")]
+
+    for reader in (read.files("a.csv"), read.files("a.csv", growing=True)):
+        driver.set(directory=tmp_path / f"state-{reader.growing}")
+        frames = driven(driver, reader) if reader.growing else driver.frames(reader)
+        rows = driver.rows(frames[0].references).to_pylist()
+        assert [(row["size"], row["note"]) for row in rows] == expected
+
+
+def test_a_quote_that_is_not_closed_is_a_bad_row_of_a_file(driver, tmp_path):
+    """All rows behind it were its text, and nobody was told."""
+    driver.set(schema=NOTES)
+    (tmp_path / "a.csv").write_text("ts,size,note\n" + "".join(f'{TIME.format(n)},1,{"x" if n != 3 else chr(34) + "x"}\n' for n in range(8)))
+    with pytest.raises(SourceError, match=r"HF-S006[^$]*line 5[^$]*not closed"):
+        driver.frames(read.files("a.csv"))
+
+
+def test_a_quote_that_is_not_closed_is_a_bad_record():
+    records = [Record(raw, format="csv") for raw in (b'1,"a"', b'2,"b', b"3,c", b'4,"d')]
+    table, bad = table_of(records, Terms(Schema.of("n int, s string"), "probes"), 0, first_only=False)
+    assert (table.column("n").to_pylist(), [each.at for each in bad]) == ([1, 3], [1, 3])
+
+
+@pytest.mark.parametrize("cuts", [1, 7])
+def test_a_stray_quote_in_a_growing_file_is_one_bad_row(driver, tmp_path, monkeypatch, cuts):
+    monkeypatch.setattr(stretches, "QUOTED_MAX", 400)
+    driver.set(schema=NOTES, bad="quarantine")
+    path = tmp_path / "a.csv"
+    good = "".join(f"{TIME.format(n // 4)},{n},note\n" for n in range(40))
+    whole = "ts,size,note\n" + TIME.format(0) + ',x,"open\n' + good
+    step = len(whole) // cuts + 1
+
+    def grow(stop):
+        return lambda: path.write_text(whole[:stop])
+
+    path.write_text(whole[:step])
+    frames = driven(driver, read.files("a.csv", growing=True), *(grow(at + step) for at in range(0, len(whole), step)))
+
+    rows = driver.rows([each for frame in frames for each in frame.references]).to_pylist()
+    assert [int(row["size"]) for row in rows] == list(range(len(rows)))
+    assert len(rows) == 36
+    [kept] = quarantined(driver)
+    assert kept["raw"].endswith('"open') and "not closed" in kept["reason"]
+
+
+def test_a_quote_that_is_waited_for_is_told(driver, tmp_path, monkeypatch):
+    monkeypatch.setattr(growing, "PATIENCE_S", 0.0)
+    driver.set(schema=NOTES, boundary="hold")
+    driver.clock = FrameClock.starting(1_700_000_000 * SECOND, SECOND)
+    (tmp_path / "a.csv").write_text("ts,size,note\n" + TIME.format(0) + ',x,"open\n' + TIME.format(1) + ",1,note\n")
+    source = driver.open(read.files("a.csv", growing=True))
+    assert list(source.frames(Script())) == []
+    assert "for a quote to be closed" in source.remark()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
+def test_a_late_row_behind_a_line_of_two_may_be_corrected(driver, tmp_path, name):
+    """Where it began was counted by lines: the correction fell into what counted as used, and was refused (HF-S004)."""
+    driver.set(schema=Schema.of("ts timestamp, v int"), late="fail")
+    path = tmp_path / name
+    times = [TIME.format(n) for n in (0, 1, 2, 3, 0)]
+    if name == "a.csv":
+        rows = [f"{time},{n}" for n, time in enumerate(times)]
+        words, good = "ts,v\n" + rows[0] + "\r" + "\n".join(rows[1:]) + "\n", (f"{times[4]},4", f"{times[3]},4")
+    else:
+        rows = [f'{{"ts": "{time}", "v": {n}}}' for n, time in enumerate(times)]
+        words, good = rows[0] + " " + "\n".join(rows[1:]) + "\n", (rows[4], rows[4].replace(times[4], times[3]))
+    path.write_bytes(words.encode())
+    with pytest.raises(SourceError, match="HF-F004"):
+        driver.frames(read.files(name))
+    path.write_bytes(words.replace(*good).encode())
+    frames = driver.frames(read.files(name))
+    assert sum(frame.rows for frame in frames) == 5
+
+
+def test_what_to_do_with_carriage_returns_is_said(driver, tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"ts,zone,celsius\r2026-01-01T00:00:00Z,1,2.0\r")
+    with pytest.raises(SourceError, match="HF-S006") as found:
+        driver.frames(read.files("a.csv"))
+    assert "tr '\\r' '\\n'" in found.value.do and "string" not in found.value.do
