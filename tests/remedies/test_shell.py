@@ -343,8 +343,8 @@ def test_a_run_that_has_not_begun_is_ended_with_the_signal_its_error_names():
     """HF-U042: `kill -INT PID` of the process that waits."""
     code = (
         "import threading\nfrom holdfast.engine.control import not_begun\n"
-        "print(not_begun('it waits').do, flush=True)\n"
-        "try:\n    threading.Event().wait()\nexcept KeyboardInterrupt:\n    print('ended')\n"
+        "try:\n    print(not_begun('it waits').do, flush=True)\n    threading.Event().wait()\n"
+        "except KeyboardInterrupt:\n    print('ended')\n"
     )
     waiting = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     command = waiting.stdout.readline().partition(", or: ")[2].split()
