@@ -9,6 +9,7 @@ attempt takes frames one by one, so that a bad frame shows by its number.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import time
@@ -22,7 +23,7 @@ from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
 from holdfast.engine.onhand import frames_on_disk, neighbours
 from holdfast.engine.marking import Marker
-from holdfast.engine.poison import guilty
+from holdfast.engine.poison import NotAgain, guilty
 from holdfast.engine.remade import Awaited
 from holdfast.engine.recovery import Begun, Recovery
 from holdfast.engine.supervisor import Supervisor
@@ -336,6 +337,10 @@ class Crew:
             else:
                 self._supervisor.give_up(name)
                 self._incidents.note("given up", error=error, unit=name, frame=n)
+        except NotAgain:
+            passing = copy.copy(error)
+            passing.may_pass = True
+            self._died(name, n, passing)
         except Exception as raised:
             self._died(name, n, explain(self._graph, name, None, raised, n - 1))
 

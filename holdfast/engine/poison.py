@@ -5,6 +5,9 @@ It looks for the shortest beginning of the frame that raises: its last item is t
 culprit, for without it the same beginning passes. Then again without the culprit,
 until the frame passes. Each culprit takes log2(items) tries.
 
+A try that raised is made once more before a row is convicted by it: an error that comes and
+goes says nothing about rows (`NotAgain`).
+
 Where a key's state is what the operator cannot bear, every row of the key is a
 culprit; the whole key goes then (`group`).
 
@@ -24,13 +27,17 @@ from holdfast.errors import HoldfastError
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.units import Unit
 
-__all__ = ["Ports", "alike", "guilty", "rows_at", "search", "too_late"]
+__all__ = ["NotAgain", "Ports", "alike", "guilty", "rows_at", "search", "too_late"]
 
 # A frame with more culprits than this is not a frame with poison in it.
 CULPRITS_MAX = 64
 # Operators made of expressions or functions of the user's, which may raise without a word of whose they are.
 EXPRESSIONS = frozenset({"frame", "filter", "map", "split"})
 _PLACE = re.compile(r"(.+):(\d+) in ")
+
+
+class NotAgain(Exception):
+    """What the frame raised on was not met again: no row explains it, and the next try may pass."""
 
 
 def search(
@@ -58,6 +65,8 @@ def search(
         if found is None:
             return None
         culprit, left_out = found
+        if not raises(left_out):
+            raise NotAgain
         same_key = frozenset(group(culprit)) - out
         rest = frozenset(range(count)) - same_key | {culprit}
         is_key = len(same_key) > 1 and raises(rest | out)

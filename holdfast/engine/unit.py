@@ -36,7 +36,7 @@ from holdfast.engine.guards import Done, Guards, damaged_state
 from holdfast.engine.keyed import NotesFolder, notes_dir
 from holdfast.engine.marking import Marker
 from holdfast.engine.plan import FramePlan, StreamPlan, port_key
-from holdfast.engine.poison import Ports, alike, guilty, rows_at, search, too_late
+from holdfast.engine.poison import NotAgain, Ports, alike, guilty, rows_at, search, too_late
 from holdfast.engine.sealing import Sealer
 from holdfast.engine.sparkfiles import SparkFiles
 from holdfast.engine.statefiles import RECORDS_KEPT, RECORDS_UNWRITTEN, StateFiles
@@ -321,7 +321,7 @@ class UnitQuery:
 
         What becomes of a row is for the operator to say that raises on it: False too if one of them says
         "stop", or cannot be told. The frame is tried without this and that, beside the query, which is dead. Nothing of a
-        try is sealed or becomes state.
+        try is sealed or becomes state. `NotAgain`: it was over before anything could be said of rows.
         """
         permit = self._permits.get(n)
         if permit is None or self.uses_spark_state:
@@ -349,6 +349,8 @@ class UnitQuery:
                     df.collect()
             except Exception as raised:
                 found = explain(self._graph, self.unit.name, None, raised, n - 1)
+                if found.may_pass and not error.may_pass:
+                    raise NotAgain from raised  # the network or a lack of memory, met only now: no row's doing
                 if isinstance(found, OperatorError):
                     raised_by[left_out] = guilty(self._graph, self.unit, found)
                     return True
@@ -360,19 +362,22 @@ class UnitQuery:
             culprits_of.setdefault(by.name if by is not None else "", set()).update(convicted)
 
         guess = too_late(tables, operator, permit.since_us)
-        if not search(items.count, raises, alike(tables, operator), blame, guess):
+        culprits = search(items.count, raises, alike(tables, operator), blame, guess)
+        if culprits is None:
             return False
+        if not culprits:
+            raise NotAgain
         if any(not name or self._graph.operator(name).on_error == "stop" for name in culprits_of):
             return False
-        for name, culprits in culprits_of.items():
+        for name, own in culprits_of.items():
             on_error = self._graph.operator(name).on_error
-            ranges, known = items.ranges(culprits), self._exclusions.at(n, made_of)
+            ranges, known = items.ranges(own), self._exclusions.at(n, made_of)
             rows = {key: rows_at(tables[key], ranges[key]) for key in ranges}
             merged = {key: ranges.get(key, []) + known.get(key, []) for key in {*ranges, *known}}
             record = {
                 "operator": name,
                 "on_error": on_error,
-                "rows": len(culprits),
+                "rows": len(own),
                 "error": error.what,
                 "at": time.time(),
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import traceback
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.engine.board import Permit, Sealed, UnitInputState
 from holdfast.engine.config import Config
-from holdfast.engine.poison import Ports, guilty, search, too_late
+from holdfast.engine.poison import NotAgain, Ports, guilty, search, too_late
 from holdfast.engine.run import Run
 from holdfast.errors import OperatorError
 from holdfast.frames.files import frame_name, seal_frame
@@ -110,11 +111,40 @@ def test_items_become_ranges_of_their_port():
     assert ports.ranges([0, 3, 4, 5, 8]) == {"probes": [[0, 1], [3, 5]], "motion": [[0, 1], [3, 4]]}
 
 
+@settings(deadline=None)
+@given(st.integers(2, 60), st.sets(st.integers(0, 40), min_size=1))
+def test_an_error_that_comes_and_goes_convicts_a_row_only_if_it_comes_twice(count, when):
+    """Each try raises or not by its own number, whatever rows are there; a row that is named has raised in two tries of one kind."""
+    tries = []
+
+    def raises(left_out):
+        tries.append((left_out, len(tries) in when))
+        return tries[-1][1]
+
+    convicted = []
+    with contextlib.suppress(NotAgain):
+        search(count, raises, blame=lambda items, left_out: convicted.append(left_out))
+    assert all(tries.count((left_out, True)) >= 2 for left_out in convicted)
+
+
+def test_one_error_by_chance_takes_no_row():
+    tries = []
+
+    def raises(left_out):
+        tries.append(left_out)
+        return len(tries) in (1, 4)
+
+    with pytest.raises(NotAgain):
+        search(8, raises)
+
+
 class Tries:
     """Stands for Spark: a try of the frame raises as the first operator does on the first row it cannot bear."""
 
+    passing = ()  # tries, by their number, that meet the network instead
+
     def __init__(self, values, bears):
-        self.sparkContext, self.values, self.bears = self, values, bears
+        self.sparkContext, self.values, self.bears, self.count = self, values, bears, 0
 
     def setLocalProperty(self, _, text):
         [frame] = json.loads(text)["frames"]
@@ -122,6 +152,9 @@ class Tries:
         self.there = [value for row, value in enumerate(self.values) if row not in out]
 
     def collect(self):
+        self.count += 1
+        if self.count in self.passing:
+            raise RuntimeError('  File "/srv/kiln.py", line 7, in hot\nConnectionError: no answer')
         for operator, bad in self.bears.items():
             if set(self.there) & bad:
                 raise OperatorError(
@@ -133,7 +166,7 @@ class Tries:
 def poisoned(tmp_path):
     """A unit of two operators, each of which raises on a row of frame 1; what it decides about them."""
 
-    def decided(**on_error):
+    def decided(bears=None, passing=(), **on_error):
         p = hf.StreamProcess("kiln", frame="1 second", time=hf.ARRIVAL)
         p.source("probes", hf.read.files("probes.parquet"), schema="x bigint")
 
@@ -156,7 +189,9 @@ def poisoned(tmp_path):
             tmp_path, pa.table({"x": values}), schema, None, stream="probes", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1
         )
         query = decided.query = run._units["second"]
-        query._spark = tries = Tries(values, {"first": {3}, "second": {7}})
+        decided.run = run
+        query._spark = tries = Tries(values, {"first": {3}, "second": {7}} if bears is None else bears)
+        tries.passing = passing
         query._plans = SimpleNamespace(of=lambda *_, **__: nullcontext(tries))
         file = str(tmp_path / frame_name(1, Kind.STABLE))
         query._permits[1] = Permit(1, 1, 0, ((UnitInputState("probes"), Sealed(1, 1, 10, 80, "", 1, file=file)),))
@@ -175,6 +210,37 @@ def test_what_becomes_of_a_row_says_the_operator_that_raises_on_it(poisoned):
 
 def test_an_operator_that_says_stop_loses_no_row_to_one_that_says_drop(poisoned):
     assert poisoned(first="drop", second="stop") == (False, {}, {}, [])
+
+
+def test_a_frame_that_passes_when_it_is_looked_into_is_not_given_up(poisoned, tmp_path):
+    """It raised twice within half a second, and what it asked for is back: the unit was given up, its frames stood still."""
+    with pytest.raises(NotAgain):
+        poisoned(bears={}, first="quarantine", second="quarantine")
+    assert not list(tmp_path.glob("units/*/quarantine/*"))
+
+
+def test_what_passed_when_it_was_looked_into_is_tried_again_and_counts(poisoned):
+    with contextlib.suppress(NotAgain):
+        poisoned(bears={}, first="quarantine", second="quarantine")
+    crew, supervisor = poisoned.run._units, poisoned.run._supervisor
+    crew._incidents = SimpleNamespace(note=lambda *_, **__: None)
+    where = "operator 'first', frame 1"
+    error = OperatorError("HF-O001", "OperatorRaised", "it raised.", where=where, effect="none")
+    for attempt in (1, 2, 3):
+        for _ in range(2):
+            supervisor.died("second", 1, error)
+        assert supervisor.to_probe() == [("second", 1)]
+        crew._probe("second", 1)
+        assert supervisor.care("second").condition == "RESTARTING"
+        assert supervisor.care("second").attempt == 2 * attempt
+    assert not error.may_pass
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+def test_the_network_that_fails_while_rows_are_sought_costs_no_good_row(poisoned, tmp_path, at):
+    with pytest.raises(NotAgain):
+        poisoned(bears={"first": {3}}, passing=(at,), first="quarantine", second="quarantine")
+    assert not list(tmp_path.glob("units/*/quarantine/*"))
 
 
 def test_rows_are_not_left_out_by_their_place_of_a_frame_that_was_made_again_otherwise(poisoned):
