@@ -70,6 +70,13 @@ class PromiseWatch:
                 if source in delay.sources:
                     delay.due.setdefault(n, now_s)
 
+    def found(self, sink: str, last: int, n: int, now_s: float) -> None:
+        """At the start of a run: frames after `last` up to n wait sealed for the sink. They are due already; since when, the run before knew."""
+        if self.is_paced and sink in self._delays:
+            with self._lock:
+                for frame in range(last + 1, n + 1):
+                    self._delays[sink].due.setdefault(frame, now_s)
+
     def written(self, sink: str, last: int, n: int, now_s: float) -> None:
         """The sink has the frames after `last` up to n."""
         delay = self._delays.get(sink)
@@ -88,7 +95,8 @@ class PromiseWatch:
         """Frames that are overdue break the promise now."""
         with self._lock:
             for sink, delay in self._delays.items():
-                overdue = delay.due.get(written.get(sink, 0) + 1)
+                # Not only the very next: of a frame that an earlier run sealed nobody may know when it was due.
+                overdue = min((at_s for n, at_s in delay.due.items() if n > written.get(sink, 0)), default=None)
                 if overdue is not None and (now_s - overdue) * 1000 > delay.bound_ms and delay.broken_since_s is None:
                     delay.broken_since_s = now_s
                 for n in [n for n in delay.due if n <= written.get(sink, 0)]:

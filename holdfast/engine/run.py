@@ -198,6 +198,8 @@ class Run:
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
         new["sinks"] = stand_sinks(self._board, self._outlets, known, self.folder, self.notes.append)
+        for name, (stream, written) in self._board.sinks.items():
+            self._promises.found(name, written, self._board.streams[stream].sealed, time.monotonic())
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
         new["start"] = {query.unit.name: query.begun for query in self._units}
         new["settled"] = {query.unit.name: query.settled for query in self._units}

@@ -53,6 +53,28 @@ def test_a_frame_in_time_keeps_and_a_late_one_breaks(graph):
     assert states(watch, 14.0)["beats", "within"].frames == 1  # it is not forgotten
 
 
+def test_frames_that_an_earlier_run_left_waiting_are_due(graph):
+    """The table was away when it was stopped, and still is: the next run called the promise kept for as long as it lasted."""
+    watch = PromiseWatch(graph)
+    watch.is_paced = True
+    watch.found("beats", 3, 9, 0.0)
+    watch.sealed("ecg", 10, 1.0)
+    watch.look({"beats": 3, "other": 9}, 4.0)
+    assert states(watch, 4.0)["beats", "within"].state == "kept"
+    watch.look({"beats": 3, "other": 9}, 5.1)
+    assert states(watch, 5.1)["beats", "within"].state == "BROKEN"
+    watch.written("beats", 3, 9, 20.0)
+    assert "6 frames late, the first 4" in states(watch, 20.0)["beats", "within"].why
+
+
+def test_a_frame_is_overdue_though_nobody_knows_when_the_one_before_it_was_due(graph):
+    watch = PromiseWatch(graph)
+    watch.is_paced = True
+    watch.sealed("ecg", 10, 1.0)
+    watch.look({"beats": 3, "other": 3}, 6.1)
+    assert states(watch, 6.1)["beats", "within"].state == "BROKEN"
+
+
 def test_a_frame_that_does_not_come_breaks_when_its_time_is_up(graph):
     watch = PromiseWatch(graph)
     watch.is_paced = True
