@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -12,7 +12,8 @@ from holdfast.errors import SourceError
 from holdfast.sources.bad import Bad, Terms, halved
 from holdfast.sources.exact import holds_rounded, refuse_rounded
 from holdfast.sources.fit import check_fits, fit, no_column
-from holdfast.sources.records import MORE, Record, parse_records
+from holdfast.sources.records import MORE, Record, new_columns, parse_records
+from holdfast.sources.there import missing_in, more_of_row, undeclared_columns, undeclared_in
 from holdfast.sources.timed import fitting
 
 __all__ = ["item_of", "table_of"]
@@ -61,12 +62,12 @@ def _kind(item: object) -> type | None:
 def _rows(
     items: Sequence[object], terms: Terms, first: int, first_only: bool
 ) -> tuple[list[pa.Table], list[Bad]]:
-    named: Callable[[object], dict] = _checked if isinstance(items[0], dict) else _named
+    named: Callable[[object], dict] = _checking(terms) if isinstance(items[0], dict) else partial(_named, terms=terms)
 
     inexact = [field for field in terms.schema.arrow if holds_rounded(field.type)]
 
     def attempt(some: Sequence[object]) -> pa.Table:
-        rows = [named(item, terms) for item in some]
+        rows = list(map(named, some))
         table = pa.Table.from_pylist(rows, schema=terms.schema.arrow)
         for field in inexact:
             for row in rows:
@@ -90,29 +91,57 @@ def _arrow(
         return [], [_bad(item, 0, first, TypeError(f"it is a {type(item).__name__}"), terms)]
     if first_only:
         try:
+            item = _with_more(item, terms, where)
             check_fits(item.schema, terms.schema, where)
             return [fitting(fit(item, terms.schema, where), terms)], []
         except SourceError as error:
             return [], [Bad(0, error, error.what, f"table of {item.num_rows} rows: {item.schema.names}")]
     # A table of other columns is nobody's bad row: dropped whole, it would take all its rows along.
+    item = _with_more(item, terms, where)
     check_fits(item.schema, terms.schema, where)
     tables, failed = halved(item, lambda some: fitting(fit(some, terms.schema, where), terms), first_only)
     return tables, [Bad(0, error, error.why, repr(item[at : at + 1].to_pylist()[0])) for at, error in failed]
 
 
+def _with_more(table: pa.Table, terms: Terms, where: str) -> pa.Table:
+    """What is declared for columns nobody declared, done for a whole table."""
+    if terms.new_columns == "ignore":
+        return table
+    declared = {field.name: field.type for field in terms.schema.arrow if field.name != MORE}
+    new = [name for name in undeclared_columns(table.schema, declared) if name != MORE or MORE not in terms.schema]
+    if terms.new_columns == "fail":
+        if new:
+            raise new_columns(new, where)
+        return table
+    if MORE in table.column_names and MORE in terms.schema and not new:
+        return table
+    some = table.select([name for name in table.column_names if name not in declared or pa.types.is_nested(declared[name])])
+    more = [more_of_row(row, declared) for row in some.to_pylist()] if new else [None] * table.num_rows
+    if MORE in table.column_names:
+        table = table.drop_columns([MORE])
+    return table.append_column(MORE, pa.array(more, pa.string()))
+
+
 _READ = {dict: _rows, tuple: _rows, Record: parse_records, None: _arrow}
 
 
-def _checked(row: dict, terms: Terms) -> dict:
-    for name in terms.schema.names:
-        if name not in row and name != MORE:
-            raise no_column(name, [str(key) for key in row], "")
-    if terms.new_columns != "ignore":
-        new = {name: value for name, value in row.items() if name not in terms.schema}
-        if new and terms.new_columns == "fail":
-            raise ValueError(f"fields that are not declared: {', '.join(map(str, new))}")
-        return row | {MORE: json.dumps(new, default=str, sort_keys=True) if new else None}
-    return row
+def _checking(terms: Terms) -> Callable[[dict], dict]:
+    """What refuses a row that lacks a field, and does with fields nobody declared what is declared for them."""
+    declared = {field.name: field.type for field in terms.schema.arrow if field.name != MORE}
+    deep = {name: kind for name, kind in declared.items() if pa.types.is_nested(kind)}
+    keeps, fails = terms.new_columns == "keep", terms.new_columns == "fail"
+
+    def checked(row: dict) -> dict:
+        missing = next((name for name in declared if name not in row), None)
+        if missing is not None:
+            raise no_column(missing, [str(key) for key in row], "")
+        if deep and (found := next(missing_in(row, deep), None)) is not None:
+            raise no_column(*found, "")
+        if fails and (new := [name for name in undeclared_in(row, declared) if name != MORE or MORE not in terms.schema]):
+            raise ValueError(f"fields that are not declared: {', '.join(new)}")
+        return row | {MORE: more_of_row(row, declared)} if keeps else row
+
+    return checked
 
 
 def _named(row: tuple, terms: Terms) -> dict:

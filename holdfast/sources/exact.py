@@ -1,7 +1,7 @@
-"""Python values that Arrow would take and change: 1.5 as the integer 1, 1e300 as an infinite float, a moment as a date.
+"""Values that Arrow would take and change: 1.5 as the integer 1, 1e300 as an infinite float, a moment as a date.
 
-Arrow refuses what does not fit, with these exceptions. Text and files are not concerned:
-their parsers refuse them, or `fit` compares every value.
+Arrow refuses what does not fit, with these exceptions. Of text only numbers that are too great are concerned, which
+its parsers take for infinite: they refuse the others. Of other files `fit` compares every value.
 
 Pure.
 """
@@ -15,9 +15,10 @@ from decimal import Decimal
 from numbers import Real
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-__all__ = ["holds_rounded", "refuse_rounded"]
+__all__ = ["has_infinite", "holds_rounded", "refuse_infinite", "refuse_not_infinite", "refuse_rounded", "widened"]
 
 _FLOAT_MAX = 3.4028235677973366e38  # from here on a 32-bit float is infinite
 _MIDNIGHT = time()
@@ -58,3 +59,47 @@ def refuse_rounded(value: object, kind: pa.DataType, name: str) -> None:
             raise ValueError(f"{name} = {value!r} would become {int(value)}; declare double or decimal")
     elif kinds.is_date(kind) and isinstance(value, datetime) and value.timetz().replace(tzinfo=None) != _MIDNIGHT:
         raise ValueError(f"{name} = {value!r} would lose its time of day; declare timestamp")
+
+
+# -- text ----------------------------------------------------------------------------
+
+
+def has_infinite(column: pa.ChunkedArray) -> bool:
+    return any(_infinite(chunk) for chunk in column.chunks)
+
+
+def _infinite(array: pa.Array) -> int:
+    """How many infinite numbers there are, at any depth."""
+    if kinds.is_floating(array.type):
+        return pc.sum(pc.is_inf(array)).as_py() or 0
+    if kinds.is_struct(array.type):
+        return sum(_infinite(pc.struct_field(array, [at])) for at in range(array.type.num_fields))
+    return _infinite(array.flatten()) if kinds.is_list(array.type) else 0
+
+
+def widened(field: pa.Field) -> pa.Field:
+    """With doubles for floats, at any depth."""
+    return field.with_type(_widened(field.type))
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    if kinds.is_struct(kind):
+        return pa.struct([widened(each) for each in kind])
+    if kinds.is_list(kind):
+        return pa.list_(widened(kind.value_field))
+    return pa.float64() if kinds.is_float32(kind) else kind
+
+
+def refuse_infinite(table: pa.Table, wide: pa.Table) -> None:
+    """ArrowInvalid if a number that a double can hold became infinite as float."""
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if sum(map(_infinite, column.chunks)) != sum(map(_infinite, wide.column(name).chunks)):
+            raise pa.ArrowInvalid(f"a number of column {name!r} is too great for float")
+
+
+def refuse_not_infinite(column: pa.ChunkedArray, as_text: pa.ChunkedArray, name: str) -> None:
+    """ArrowInvalid if what was read as infinite is a number in the text."""
+    texts = as_text.filter(pc.is_inf(column))
+    numbers = texts.filter(pc.match_substring_regex(texts, "[0-9]"))
+    if len(numbers):
+        raise pa.ArrowInvalid(f"{numbers[0].as_py()} is too great for {column.type} (column {name!r})")

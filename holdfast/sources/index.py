@@ -9,7 +9,7 @@ out, while correcting the file still helps.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Protocol
@@ -26,6 +26,7 @@ from holdfast.sources import text
 from holdfast.sources.fit import NOTHING_READ, check_fits, fit, no_column
 from holdfast.sources.identity import Identity, digest_of, identity_of, trusted
 from holdfast.sources.reference import Block, Range, Reference
+from holdfast.sources.there import names_in
 
 __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "index_file"]
 
@@ -290,16 +291,28 @@ def check_csv(columns: tuple[str, ...], schema: Schema, path: str) -> None:
 
 
 def _check_json(path: str, schema: Schema) -> None:
-    """A declared field that no row at the file's start has is most likely misspelt."""
-    names: dict[str, None] = {}
+    """A declared field that no row at the file's start has is most likely misspelt; inside of structs as well."""
+    names: dict[str, dict[str, None]] = {}
     head = text.read_bytes(path, 0, 1 << 20)
     for line in head.splitlines()[:1000]:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # cut off at the end of the head, or a bad row: parsing names it
         if isinstance(row, dict):
-            names.update(dict.fromkeys(row))
-    for name in schema.names:
-        if names and name not in names:
-            raise no_column(name, list(names), path)
+            for place, name in names_in(row):
+                names.setdefault(place, {})[name] = None
+    _check_names("", schema.arrow, names, path)
+
+
+def _check_names(place: str, declared: Iterable[pa.Field], names: dict[str, dict[str, None]], path: str) -> None:
+    if place not in names:
+        return
+    for field in declared:
+        if field.name not in names[place]:
+            raise no_column(f"{place}{field.name}", [f"{place}{each}" for each in names[place]], path)
+        kind = field.type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            _check_names(f"{place}{field.name}.", kind, names, path)

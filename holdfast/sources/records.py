@@ -20,16 +20,16 @@ from itertools import groupby
 from operator import attrgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.alone import cleaned, lines_alone, objects_alone, why_not_one_object
 from holdfast.sources.bad import Bad, Terms, halved
+from holdfast.sources.there import LAX, check_there, more_of_text, undeclared_in
 from holdfast.sources.timed import fitting
 
-__all__ = ["MORE", "Record", "parse_records", "split_payload"]
+__all__ = ["MORE", "Record", "new_columns", "parse_records", "split_payload"]
 
 MORE = "_more"
 
@@ -156,46 +156,38 @@ def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
         table = text.parsed(block, records[0].format, options, read, "error" if strict else "ignore")
     except pa.ArrowInvalid as error:
         if strict and len(records) == 1 and (new := _undeclared(records[0], terms)):
-            raise _new_columns(records[0], new, terms) from error
+            where = f"source {terms.source!r}" + (f", {records[0].where}" if records[0].where else "")
+            raise new_columns(new, where) from error
         raise
     if table.num_rows != len(records):
         raise ValueError("it is empty" if not records[0].raw.strip() else "it holds more than one object")
     if records[0].format == "json" and terms.missing != "null":
-        _check_there(records, table, read)
+        check_there(list(map(_RAW, records)), table)
     columns = dict(zip(table.column_names, table.columns, strict=True))
     for name in given:
         if name in terms.schema:
             kind = terms.schema.arrow.field(name).type
             columns[name] = pa.array([record.given[name] for record in records]).cast(kind)
-    if kept:
-        columns[MORE] = pa.array([_more(record, terms) for record in records], pa.string())
+    if kept and records[0].format == "csv":
+        columns[MORE] = pa.nulls(len(records), pa.string())  # a line has as many fields as are declared
+    elif kept:
+        columns[MORE] = pa.array(
+            [more_of_text(record.raw.decode(), _declared(terms, record)) for record in records], pa.string()
+        )
     return fitting(pa.table([columns[name] for name in terms.schema.names], schema=terms.schema.arrow), terms)
 
 
-def _check_there(records: Sequence[Record], table: pa.Table, read: Schema) -> None:
-    """A null is fine where the record says null; a name that is not there is not."""
-    for column in table.columns:
-        if column.null_count:
-            for at in pc.indices_nonzero(column.is_null()).to_pylist():
-                found = json.loads(records[at].raw)
-                for name in read.names:
-                    if name not in found:
-                        raise ValueError(f"there is no field {name!r}; the fields are {', '.join(found)}")
+def _declared(terms: Terms, record: Record) -> dict[str, pa.DataType]:
+    """What is read from the record itself; a field of its own that is called as ours is one nobody declared."""
+    ours = record.given.keys() | ({MORE} if terms.new_columns == "keep" else set())
+    return {field.name: field.type for field in terms.schema.arrow if field.name not in ours}
 
 
-def _undeclared(record: Record, terms: Terms) -> dict[str, object]:
+def _undeclared(record: Record, terms: Terms) -> list[str]:
     try:
-        found = json.loads(record.raw)
+        return list(undeclared_in(LAX.decode(record.raw.decode()), _declared(terms, record)))
     except (ValueError, RecursionError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {name: value for name, value in found.items() if name not in terms.schema or name in record.given}
-
-
-def _more(record: Record, terms: Terms) -> str | None:
-    more = _undeclared(record, terms)
-    return json.dumps(more, ensure_ascii=False, sort_keys=True) if more else None
+        return []
 
 
 def _bad(record: Record, at: int, number: int, error: Exception, terms: Terms) -> Bad:
@@ -220,12 +212,12 @@ def _bad(record: Record, at: int, number: int, error: Exception, terms: Terms) -
     return Bad(at, said, reason, raw)
 
 
-def _new_columns(record: Record, new: dict[str, object], terms: Terms) -> SourceError:
+def new_columns(new: Sequence[str], where: str) -> SourceError:
     return SourceError(
         "HF-S014",
         "NewColumns",
         f"a record has fields that are not declared: {', '.join(new)}.",
-        where=f"source {terms.source!r}" + (f", {record.where}" if record.where else ""),
+        where=where,
         why="new_columns='fail' was declared",
         effect="it is not logged and not acknowledged, nor what came after it; records before it are logged",
         do="add them to schema=; or new_columns='ignore', or 'keep' with a column '_more string'",

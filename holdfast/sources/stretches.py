@@ -10,18 +10,16 @@ Pure but for the file that a bad row is looked up in, to say its line.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.bad import REFUSED, Bad
 from holdfast.sources.quotes import is_open, last_row_end, row_ends
+from holdfast.sources.there import check_there
 
 __all__ = ["QUOTED_MAX", "Stretch", "stretches", "whole_rows"]
 
@@ -62,7 +60,7 @@ def stretches(
             # Where a row ends is ours to say: a source that stops at a row goes on there.
             raise ValueError(f"it is not one {'object' if format == 'json' else 'row'} a line")
         if format == "json" and missing != "null":
-            _check_there(part, table, schema)
+            _check_there(part, table)
         return table
 
     try:
@@ -93,16 +91,6 @@ def _bad(block: bytes, start: int, stop: int, path: str, byte: int, error: Excep
     return Stretch(start, stop, None, Bad(start, said, f"{said.where}: {why}", raw))
 
 
-def _check_there(part: bytes, table: pa.Table, schema: Schema) -> None:
+def _check_there(part: bytes, table: pa.Table) -> None:
     """A null is fine where the row says null; a name that is not there is not."""
-    if not any(column.null_count for column in table.columns):
-        return
-    rows: Sequence[bytes] = [line for line in part.split(b"\n") if line.strip()]
-    if len(rows) != table.num_rows:
-        raise ValueError("it is not one object a line")
-    for column in table.columns:
-        for at in pc.indices_nonzero(column.is_null()).to_pylist():
-            found = json.loads(rows[at])
-            for name in schema.names:
-                if name not in found:
-                    raise ValueError(f"there is no field {name!r}; the fields are {', '.join(found)}")
+    check_there([line for line in part.split(b"\n") if line.strip()], table)

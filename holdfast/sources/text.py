@@ -29,6 +29,7 @@ import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
+from holdfast.sources.exact import has_infinite, refuse_infinite, refuse_not_infinite, widened
 from holdfast.sources.fit import NOTHING_READ, fit
 from holdfast.sources.quotes import first_row_end, has_bare_return, is_open, last_row_end, mark_of, row_ends, split_rows
 
@@ -247,26 +248,41 @@ def _parsed(
     zone: str | None,
     unexpected: str = "ignore",
 ) -> pa.Table:
-    types = [
-        pa.field(f.name, pa.timestamp(unit, zone) if pa.types.is_timestamp(f.type) else f.type)
-        for f in schema.arrow
-    ]
+    types = pa.schema(
+        pa.field(f.name, pa.timestamp(unit, zone) if pa.types.is_timestamp(f.type) else f.type) for f in schema.arrow
+    )
     if not block.strip():
-        return pa.schema(types).empty_table()
+        return types.empty_table()
     if format == "json":
         _refuse_bare_null(block)
-        return _valid(
-            arrow_json.read_json(
-                pa.BufferReader(block),
-                arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-                arrow_json.ParseOptions(explicit_schema=pa.schema(types), unexpected_field_behavior=unexpected),
-            )
-        )
+        table = _read_json(block, types, unexpected)
+        # Arrow refuses what is too great for a double, and takes for infinite what is too great for a float only.
+        if any(map(has_infinite, table.columns)):
+            refuse_infinite(table, _read_json(block, pa.schema(map(widened, types)), unexpected))
+        return _valid(table)
+    if (quote := options.get("quote")) and quote.encode() in block and is_open(block, csv_mark("csv", options)):
+        raise pa.ArrowInvalid("a quote is not closed")
+    table = _read_csv(block, types, options)
+    infinite = [name for name in types.names if has_infinite(table.column(name))]
+    if infinite:
+        as_text = _read_csv(block, pa.schema([(name, pa.string()) for name in infinite]), options)
+        for name in infinite:
+            refuse_not_infinite(table.column(name), as_text.column(name), name)
+    return _valid(table)
+
+
+def _read_json(block: bytes, types: pa.Schema, unexpected: str) -> pa.Table:
+    return arrow_json.read_json(
+        pa.BufferReader(block),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        arrow_json.ParseOptions(explicit_schema=types, unexpected_field_behavior=unexpected),
+    )
+
+
+def _read_csv(block: bytes, types: pa.Schema, options: dict) -> pa.Table:
     quote = options.get("quote") or False
     quoted = bool(quote) and quote.encode() in block
-    if quoted and is_open(block, csv_mark("csv", options)):
-        raise pa.ArrowInvalid("a quote is not closed")
-    table = arrow_csv.read_csv(
+    return arrow_csv.read_csv(
         pa.BufferReader(block),
         arrow_csv.ReadOptions(
             column_names=list(options["columns"]),
@@ -276,14 +292,13 @@ def _parsed(
             delimiter=options.get("delimiter", ","), quote_char=quote, newlines_in_values=quoted
         ),
         arrow_csv.ConvertOptions(
-            column_types=pa.schema(types),
-            include_columns=list(schema.names),
+            column_types=types,
+            include_columns=types.names,
             null_values=[options.get("null", "")],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),
     )
-    return _valid(table)
 
 
 def _valid(table: pa.Table) -> pa.Table:

@@ -92,3 +92,28 @@ def test_a_number_inside_of_a_nested_value_is_not_narrowed_to_another(driver, ki
     pq.write_table(halves, driver.folder / "b.parquet")
     driver.set(directory=driver.folder / "other")
     assert driver.rows(driver.frames(read.files("b.parquet"))[0].references).column("v").to_pylist() == [None]
+
+
+TOO_GREAT = [("csv", "double", "1e400"), ("csv", "double", "-1e400"), ("csv", "float", "1e39"), ("json", "float", "1e39"), ("json", "double", "1e400")]
+
+
+@pytest.mark.parametrize(("format", "kind", "value"), TOO_GREAT)
+def test_a_number_that_the_declared_type_cannot_hold_is_no_infinite_one(driver, format, kind, value):
+    infinite = "-inf" if format == "csv" else "-Infinity"
+    raws = [(f"2023-11-14T22:13:20Z,{each}" if format == "csv" else f'{{"ts": "2023-11-14T22:13:20Z", "v": {each}}}') for each in (1.5, value, infinite)]
+    terms = Terms(Schema.of(f"ts timestamp, v {kind}"), "probes")
+    table, bad = table_of([Record(raw.encode(), format=format) for raw in raws], terms, 0, first_only=False)
+    assert (table.column("v").to_pylist(), [each.at for each in bad]) == ([1.5, float("-inf")], [1])
+    driver.set(schema=terms.schema)
+    name = f"a.{format}"
+    (driver.folder / name).write_text("\n".join(["ts,v"] * (format == "csv") + raws) + "\n")
+    with pytest.raises(SourceError, match=f"HF-S006[^$]*line {3 if format == 'csv' else 2}"):
+        driver.frames(read.files(name, format=format))
+
+
+@pytest.mark.parametrize("kind", ["array<float>", "struct<a: float>", "array<struct<a: float>>"])
+def test_a_number_too_great_inside_of_a_nested_value_is_no_infinite_one(kind):
+    value = {"array<float>": "[1, 1e39]", "struct<a: float>": '{"a": 1e39}', "array<struct<a: float>>": '[{"a": 1e39}]'}[kind]
+    raws = [f'{{"v": {value}}}'.encode(), b'{"v": null}', f'{{"v": {value.replace("1e39", "Infinity")}}}'.encode()]
+    table, bad = table_of(list(map(Record, raws)), Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
+    assert (table.num_rows, [each.at for each in bad]) == (2, [0])
