@@ -14,6 +14,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
 from holdfast.sources.addresses import address_of
 from holdfast.sources.door import Limits
+from holdfast.sources.ids import check_id
 
 if TYPE_CHECKING:
     from holdfast.sources.ingest import OpenFeed
@@ -85,6 +86,7 @@ class LineReader:
                 effect="nothing was declared",
                 do=f"add '{self.id} string' to schema=",
             )
+        check_id(self.id, source, schema)
 
     def open(self, context: SourceContext) -> OpenFeed:
         from holdfast.sources.ingest import OpenFeed

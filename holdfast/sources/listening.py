@@ -287,6 +287,10 @@ class LineFeed:
         length = lengths[0] if lengths else ""
         if request.path != path:
             return 404, f"POST lines to {path}, at most {largest >> 20} MB, with their length"
+        if said.get("Content-Encoding", "identity").strip().lower() != "identity":
+            return 415, "a compressed body is not read: send the lines as they are"
+        if "Transfer-Encoding" in said:
+            return 411, "a body in chunks is not read: send its length, Content-Length, and no Transfer-Encoding"
         if not (length.isascii() and length.isdigit()):
             return 411, "the length of the body is needed: Content-Length"
         if len(length) > 15 or int(length) > largest:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import SourceError
@@ -84,7 +87,7 @@ class IteratorFeed:
     def _run(self, taken: int) -> None:
         try:
             for item in self._elements(taken):
-                rows = _rows_in(item)
+                rows, item = _rows_in(item), _own(item)
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped or self._rows < WAITING_ROWS_MAX)
                     if self._stopped:
@@ -124,6 +127,32 @@ def _items(result: object) -> Iterable[object]:
 
 def _rows_in(item: object) -> int:
     return len(item) if hasattr(item, "columns") or isinstance(item, pa.RecordBatch) else 1
+
+
+_UNCHANGING = frozenset((str, int, float, bool, type(None), bytes, datetime, date, Decimal))
+
+
+def _own(item: object) -> object:
+    """As it is now: a function may yield one dict, array or DataFrame again and again, with other values in it."""
+    if type(item) in _UNCHANGING:
+        return item
+    if isinstance(item, dict):
+        return {name: value if type(value) in _UNCHANGING else _own(value) for name, value in item.items()}
+    if isinstance(item, tuple):
+        return item if _UNCHANGING.issuperset(map(type, item)) else tuple(map(_own, item))
+    if isinstance(item, list):
+        return list(map(_own, item))
+    if isinstance(item, bytearray):
+        return bytes(item)
+    if isinstance(item, np.ndarray) or hasattr(item, "iloc"):
+        return item.copy()
+    if isinstance(item, pa.Table | pa.RecordBatch):  # Arrow takes a numpy array as it lies in memory
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, item.schema) as writer:
+            writer.write(item)
+        read = pa.ipc.open_stream(sink.getvalue())
+        return read.read_all() if isinstance(item, pa.Table) else read.read_next_batch()
+    return item
 
 
 def _tail(item, skip: int):

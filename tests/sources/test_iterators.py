@@ -209,3 +209,48 @@ def test_a_bad_element_stops_the_source_after_those_before_it(driver):
 def test_the_schema_of_the_log_is_the_declared_one(driver):
     frames = driver.frames(read.iterator(lambda: [element(0)]))
     assert driver.rows(frames[0].references).schema.equals(SCHEMA.arrow)
+
+
+def _dicts(row):
+    for at in range(5):
+        row.update(element(at, zone=at))
+        yield row
+
+
+def _tables(zone):
+    for at in range(5):
+        zone[:] = at
+        yield pa.table({"ts": [T0 + timedelta(seconds=at)], "zone": zone, "celsius": [1.0]})
+
+
+def _pandas(frame):
+    for at in range(5):
+        frame.loc[0, ["ts", "zone"]] = pd.Timestamp(T0) + pd.Timedelta(seconds=at), at
+        yield frame
+
+
+@pytest.mark.parametrize(
+    "probes",
+    [
+        lambda: _dicts({}),
+        lambda: _tables(np.zeros(1, "int32")),
+        lambda: _pandas(pd.DataFrame({"ts": [pd.Timestamp(T0)], "zone": pd.array([0], "int32"), "celsius": [1.0]})),
+    ],
+    ids=["dict", "numpy", "pandas"],
+)
+def test_one_object_yielded_again_and_again_is_taken_as_it_was(driver, probes):
+    """Elements wait in a queue: what was yielded first had the values of the last."""
+    assert zones(driver, driver.frames(read.iterator(probes))) == [[at] for at in range(5)]
+
+
+def test_lists_inside_of_a_row_are_taken_as_they_were(driver):
+    def probes():
+        some, inner = [0], {"a": [0]}
+        for at in range(5):
+            some[0] = inner["a"][0] = at
+            yield (T0 + timedelta(seconds=at), some, inner)
+
+    driver.set(schema=Schema.of("ts timestamp, l array<int>, s struct<a: array<int>>"))
+    frames = driver.frames(read.iterator(probes))
+    rows = [row for frame in frames for row in driver.rows(frame.references).to_pylist()]
+    assert [(row["l"], row["s"]) for row in rows] == [([at], {"a": [at]}) for at in range(5)]

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from holdfast.errors import SourceError, UsageError
+from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from tests.sources.subscriber import logged_rows
 
@@ -174,3 +175,23 @@ def test_what_cannot_be_listened_to_is_refused_when_it_is_declared(url, options,
     with pytest.raises(UsageError, match=told):
         read.lines(url, **options)
     assert read.lines("tcp://0.0.0.0:9000", open_to_network=True)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [("Content-Encoding: gzip", 415), ("Content-Encoding: identity", 200), ("Transfer-Encoding: chunked", 411), ("transfer-encoding: identity", 411)],
+)
+def test_a_body_that_is_not_what_it_says_is_refused(driver, header, status):
+    """A chunk's length is a line too; as text of CSV it would be a row."""
+    with Listening(driver, "http://127.0.0.1:0/x") as listening, listening.tcp() as client:
+        body = line(1)
+        client.sendall(f"POST /x HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        assert client.recv(1000).startswith(b"HTTP/1.1 %d " % status)
+        assert listening.zones() == [1] * (status == 200)
+
+
+@pytest.mark.parametrize("kind", ["struct<a: int>", "array<int>", "double"])
+def test_what_names_nothing_for_ever_is_no_id(kind):
+    for reader in (read.lines("tcp://127.0.0.1:9000", id="serial"), read.mqtt("mqtt://127.0.0.1/a/b", id="serial")):
+        with pytest.raises(UsageError, match="HF-C034"):
+            reader.check_schema("probes", Schema.of(f"ts timestamp, serial {kind}"))
