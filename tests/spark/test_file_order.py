@@ -19,7 +19,7 @@ from holdfast.graph.options import AGGREGATES
 from holdfast.testing.runs import KeepingWriter
 
 SCHEMA = "ts timestamp, zone int, name string, v bigint, x double, y float, z double, d decimal(12,2), tags array<int>"
-SECONDS, PER_SECOND = 4, 40
+SECONDS, PER_SECOND = 3, 40
 
 
 def rows() -> pa.Table:
@@ -146,7 +146,7 @@ def test_the_same_rows_in_another_order_of_the_file_are_the_same_frames(spark, t
     as_written = frames(tmp_path / "one", spark, [whole])
     assert all(as_written.values()), "nothing to compare"
     monkeypatch.setattr(engine_unit, "_WIDE_ROWS", 10)
-    other, cut = shuffled(whole), 2 * PER_SECOND + 13
+    other, cut = shuffled(whole), PER_SECOND + 13
     in_other_order = frames(tmp_path / "two", spark, [other.slice(0, cut), other.slice(cut)])
     differing = [stream for stream, found in in_other_order.items() if found != as_written[stream]]
     assert differing == ["floats"]  # as docs/platforms-and-limits.md says
