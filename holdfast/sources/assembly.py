@@ -26,6 +26,8 @@ __all__ = ["Assembly", "earliest"]
 # Eleven days of seconds. A sensor whose clock jumps would otherwise make the
 # process work through empty frames for years.
 EMPTY_FRAMES_MAX = 1_000_000
+# Frames that are closed by the clock in one go, and are in memory together.
+CLOSED_AT_ONCE_MAX = 65_536
 
 
 @dataclass(slots=True)
@@ -159,6 +161,26 @@ class Assembly:
         """All rows of a file as frame n."""
         if file.rows:
             self._at(n).parts.append((file, np.array([[0, file.rows]], dtype=np.int64)))
+
+    @property
+    def last_open(self) -> int:
+        """The last frame that has a row; 0 if none has."""
+        return max(self._open, default=0)
+
+    def check_clock(self, now_us: int) -> None:
+        """Of a source whose elements have the time of their arrival, before it takes any: they would be refused once they are logged."""
+        ahead = self._clock.frame_at(now_us) - self.next
+        if ahead > EMPTY_FRAMES_MAX:
+            raise SourceError(
+                "HF-S008",
+                "TimeJumps",
+                f"the clock of this machine is {ahead:,} frames ahead of the last one.",
+                where=f"source {self._context.name!r}",
+                why=f"it says {_show(now_us)}, and an element has the time at which it arrives",
+                effect="nothing was taken nor acknowledged; frames before it stand, what was taken before is in them",
+                do="set the clock and run again; if it is right (it was wrong before, or nothing ran for so long), begin a new "
+                "state folder (--state DIR), or one with a longer frame",
+            )
 
     def take(self, closed: int) -> Iterator[SourceFrame]:
         """The frames up to `closed`, gapless; a silent one is empty."""

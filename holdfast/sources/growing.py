@@ -31,7 +31,7 @@ from holdfast.frames.cut import Cutter, times_of
 from holdfast.records.seals import SealJournal
 from holdfast.sources import text
 from holdfast.sources.aside import clear_behind, set_aside
-from holdfast.sources.assembly import Assembly, earliest
+from holdfast.sources.assembly import CLOSED_AT_ONCE_MAX, Assembly, earliest
 from holdfast.sources.cutting import other_kind
 from holdfast.sources.files import FileReader
 from holdfast.sources.grown import GrownLog, Watched
@@ -165,6 +165,8 @@ class OpenGrowing:
             assembly.next = log.last_n + 1
             self._saw(log.state["newest_us"])
             self._wall.not_before(log.state["newest_us"])
+        if self._arrival:
+            assembly.check_clock(self._wall.now_us())
         lap = self._lap()
         while not stop.is_set():
             taken = next(lap, None)
@@ -177,7 +179,7 @@ class OpenGrowing:
                 lap = self._lap()
                 taken = next(lap, None)
                 if taken is None:  # nothing came before the clock ran out
-                    cutter.close(self._due())
+                    cutter.close(min(self._due(), cutter.closed + CLOSED_AT_ONCE_MAX))
                     yield from self._seal(assembly, cutter, cutter.closed)
             if taken is None:
                 stop.wait(LOOK_S)

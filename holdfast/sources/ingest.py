@@ -31,7 +31,7 @@ from holdfast.frames.cut import Cutter, times_of
 from holdfast.graph.schemas import Column, Schema
 from holdfast.records.seals import SealJournal
 from holdfast.sources.ahead import Ahead
-from holdfast.sources.assembly import Assembly, earliest
+from holdfast.sources.assembly import CLOSED_AT_ONCE_MAX, Assembly, earliest
 from holdfast.sources.bad import Bad, Terms, quarantine_ahead, quarantine_bad
 from holdfast.sources.elements import item_of, table_of
 from holdfast.sources.feed import Delivery, Feed, Known
@@ -206,6 +206,15 @@ class OpenFeed:
         while not stop.is_set():
             chunk = log.chunk(batch + 1)
             if chunk is None:
+                if self._arrival and not self._started:
+                    if log.settle() is not None:
+                        continue
+                    try:
+                        assembly.check_clock(self._wall.now_us())
+                    except SourceError:
+                        cutter.close(max(cutter.closed, assembly.last_open))
+                        yield from self._seal(assembly, cutter, cutter.closed, batch, used)
+                        raise
                 if self._has_ended():
                     break
                 self._ingest(LOOK_S)
@@ -221,7 +230,7 @@ class OpenFeed:
             elif self._by_clock and self._due() > cutter.closed:
                 if self._log.settle() is not None:
                     continue  # it came before the clock ran out
-                cutter.close(self._due())
+                cutter.close(min(self._due(), cutter.closed + CLOSED_AT_ONCE_MAX))
                 closed = cutter.closed
             yield from self._seal(assembly, cutter, closed, batch, used)
             assembly.check()

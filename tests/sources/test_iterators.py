@@ -1,6 +1,7 @@
 """An iterator's elements are logged before use: a crash loses none and doubles none."""
 
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
+from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from holdfast.sources.bad import Terms
@@ -254,3 +256,70 @@ def test_lists_inside_of_a_row_are_taken_as_they_were(driver):
     frames = driver.frames(read.iterator(probes))
     rows = [row for frame in frames for row in driver.rows(frame.references).to_pylist()]
     assert [(row["l"], row["s"]) for row in rows] == [([at], {"a": [at]}) for at in range(5)]
+
+
+def days_ago(days):
+    return FrameClock.starting(int((time.time() - days * 86_400) * 1e6), SECOND)
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+def test_by_arrival_a_clock_that_jumped_between_two_runs_is_told_before_anything_is_taken(driver, speaks):
+    """Silent, it closed fifty years of frames in one list, until memory was gone; one that spoke was acknowledged, then refused for ever."""
+    driver.clock = days_ago(20_000)
+    asked = threading.Event()
+
+    def sensor():
+        asked.set()
+        yield from [{"zone": 1, "ts": None, "celsius": None}] * speaks
+
+    with pytest.raises(SourceError, match=r"HF-S008(.|\n)*the clock of this machine(.|\n)*set the clock"):
+        driver.set(time=None, monotonic=time.monotonic).frames(read.iterator(sensor, bounded=False))
+    assert not asked.is_set()
+    driver.clock = days_ago(0)  # it was set
+    found = driver.frames(read.iterator(sensor, bounded=True))
+    assert sum(frame.rows for frame in found) == speaks
+
+
+def test_by_arrival_a_long_silence_is_closed_in_parts(driver, monkeypatch):
+    monkeypatch.setattr("holdfast.sources.ingest.CLOSED_AT_ONCE_MAX", 100)
+    driver.clock = days_ago(350 / 86_400)
+    sizes = []
+    source = driver.set(time=None, monotonic=time.monotonic).open(read.iterator(lambda: threading.Event().wait(5) and [], bounded=False))
+    seal = source._seal
+
+    def counted(*given):
+        frames = seal(*given)
+        sizes.append(len(frames))
+        return frames
+
+    source._seal = counted
+    frames = source.frames(threading.Event())
+    assert [next(frames).n for _ in range(340)] == list(range(1, 341))
+    assert max(sizes) == 100
+    source.close()
+
+
+def test_by_arrival_what_was_taken_before_the_clock_jumped_is_in_a_frame(driver, monkeypatch):
+    over = threading.Event()
+
+    def sensor():
+        yield {"zone": 7, "ts": None, "celsius": None}
+        over.wait(20)
+
+    source, stop = driver.set(time=None, monotonic=Clock()).open(read.iterator(sensor, bounded=False)), threading.Event()
+    taking = threading.Thread(target=lambda: list(source.frames(stop)))
+    taking.start()
+    while not source.logged:
+        taking.join(0.01)
+    stop.set()
+    taking.join(30)
+    source.close()
+    over.set()
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns + 20_000 * 86_400 * 10**9)
+    source, found = driver.open(read.iterator(sensor, bounded=False)), []
+    with pytest.raises(SourceError, match="HF-S008"):
+        for frame in source.frames(threading.Event()):
+            found.append(frame)  # noqa: PERF402  what came before the error counts
+    source.close()
+    assert zones(driver, [frame for frame in found if frame.rows]) == [[7]]
