@@ -192,7 +192,23 @@ def fitted(record: FrameRecord, table: pa.Table, context: SinkContext) -> pa.Tab
         # Sealed by a run before this one, whose stream did not have these columns yet.
         for name in set(wanted.names) - set(table.column_names):
             table = table.append_column(wanted.field(name), pa.nulls(table.num_rows, wanted.field(name).type))
+        for name in table.column_names:
+            if name not in wanted.names and table.column(name).null_count < table.num_rows:
+                raise _column_gone(record, name, context)
     return table.select(wanted.names).cast(wanted)
+
+
+def _column_gone(record: FrameRecord, column: str, context: SinkContext) -> SinkError:
+    return SinkError(
+        "HF-K001",
+        "TableDoesNotFit",
+        f"frame {record.n} of {record.stream!r} has a column {column!r}, which the stream no longer has.",
+        where=context.where,
+        why="it was sealed by a run before, and waits; the operator was changed meanwhile: the column's values would be lost",
+        effect="nothing of the frame was written; it and those after it wait sealed",
+        do=f"make it, and those after it, with the operator as it is now: holdfast remake {record.stream} {record.n}\n"
+        "or run with the operator as it was until the sink has them, then with the change",
+    )
 
 
 def numbered(record: FrameRecord, base: int) -> FrameRecord:

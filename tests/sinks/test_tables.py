@@ -331,6 +331,18 @@ def test_a_column_the_table_lacks_is_refused_unless_it_may_be_added(database, co
     assert database.rows("select zone, note from average order by zone") == [(1, None), (2, None), (3, "x")]
 
 
+def test_a_waiting_frame_loses_no_column_that_the_stream_lost_meanwhile(database, context):
+    """Renamed while the table was away: the values of the frames that waited were left out in silence."""
+    with closing(database.sink(context(schema=WIDER))) as sink:
+        sink.write([make_frame(1, [(1, 1, 1.0, "a")], schema=WIDER)])
+    with closing(database.sink(context(epoch=2))) as sink:
+        with pytest.raises(SinkError, match="'note'(.|\n)*holdfast remake average 2") as caught:
+            sink.write([make_frame(2, [(2, 2, 2.0, "b")], epoch=1, schema=WIDER)])
+        assert caught.value.code == "HF-K001"
+        assert sink.write([make_frame(2, [(2, 2, 2.0, None)], epoch=1, schema=WIDER)]) == [True]
+    assert database.rows("select zone, note from average order by zone") == [(1, "a"), (2, None)]
+
+
 def test_neither_keys_nor_our_own_columns_are_added(database, context):
     database.run(f"create table average (zone integer, ts {TIME[database.module]}, mean double precision)")
     with pytest.raises(SinkError, match="'_frame'") as caught:
