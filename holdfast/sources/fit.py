@@ -105,6 +105,8 @@ def _check_valid(column: pa.ChunkedArray, field: pa.Field, declared: Schema, pat
 
 def _narrows(actual: pa.DataType, target: pa.DataType) -> bool:
     """Whether a float becomes a shorter one, at any depth."""
+    if kinds.is_null(actual):
+        return False
     if kinds.is_dictionary(actual):
         return _narrows(actual.value_type, target)
     if kinds.is_struct(target):

@@ -25,7 +25,7 @@ from holdfast.graph.schemas import Column, Schema
 from holdfast.sources import text
 from holdfast.sources.fit import NOTHING_READ, check_fits, fit, no_column
 from holdfast.sources.identity import Identity, digest_of, identity_of, trusted
-from holdfast.sources.reference import Block, Range, Reference
+from holdfast.sources.reference import Block, Range, Reference, open_parquet
 from holdfast.sources.there import names_in
 
 __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "index_file"]
@@ -168,7 +168,7 @@ def index_file(
     options = dict(options)
     stamps = {"ctime_ns": now.ctime_ns}
     if format == "parquet":
-        file = _open_parquet(path)
+        file = open_parquet(path)
         check_fits(file.schema_arrow, schema, path)
         digest = before.whole(path, now) or digest_of(path)
         found = IndexedFile(path, format, now.size, now.mtime_ns, digest, **stamps)
@@ -193,13 +193,6 @@ class Before(Protocol):
     def points(self, path: str) -> list[tuple[int, str]]: ...
 
     def changed(self, path: str, why: str) -> SourceError: ...
-
-
-def _open_parquet(path: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise text.unreadable(path, "Parquet", error) from error
 
 
 def _parquet_pieces(

@@ -17,12 +17,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import HoldfastError, SourceError
-from holdfast.frames.cut import NULL_US, times_of
-from holdfast.frames.identity import END_US
+from holdfast.frames.cut import is_time, times_of
 from holdfast.graph.schemas import Schema
 from holdfast.records.asides import read_aside
 from holdfast.sources.ahead import Ahead
@@ -77,7 +75,7 @@ class PutBack:
         table = fit(table, self._schema, str(path))
         if self._time is not None:
             times = times_of(table.column(self._time))
-            if np.any((times == NULL_US) | (times >= END_US)):
+            if not is_time(times).all():
                 raise SourceError("HF-S007", "TimeMissing", "a row has no time.", where=str(path))
         return table
 

@@ -34,7 +34,7 @@ from holdfast.sources import text
 from holdfast.sources.fit import fit, grown
 from holdfast.sources.identity import Identity, digest_of, identity_of, is_fresh, same_bytes, stat_of
 
-__all__ = ["PUT_BACK", "Block", "Range", "Reference", "check_unchanged", "digest_of", "load", "stat_of"]
+__all__ = ["PUT_BACK", "Block", "Range", "Reference", "check_unchanged", "digest_of", "load", "open_parquet", "stat_of"]
 
 PUT_BACK = (
     "put the old content back under this name and run again (times do not matter); or run over the new files "
@@ -420,13 +420,20 @@ class _Kept:
 _kept = _Kept()
 
 
+def open_parquet(path: str) -> pq.ParquetFile:
+    """As the indexer and the workers open it. Of old writers' times (INT96) Arrow makes nanoseconds unless
+    told otherwise: 9999-12-31 would be a day in 1816.
+    """
+    try:
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    except (pa.ArrowInvalid, OSError) as error:
+        raise text.unreadable(path, "Parquet", error) from error
+
+
 @lru_cache(maxsize=KEPT_FILES_MAX)
 def _parquet_file(path: str, now: Identity) -> tuple[pq.ParquetFile, np.ndarray]:
     """The open file and the first row of each row group (and the end)."""
-    try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise text.unreadable(path, "Parquet", error) from error
+    file = open_parquet(path)
     found = file.metadata
     rows = [found.row_group(at).num_rows for at in range(found.num_row_groups)]
     return file, np.concatenate(([0], np.cumsum(rows, dtype=np.int64)))

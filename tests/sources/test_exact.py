@@ -117,3 +117,22 @@ def test_a_number_too_great_inside_of_a_nested_value_is_no_infinite_one(kind):
     raws = [f'{{"v": {value}}}'.encode(), b'{"v": null}', f'{{"v": {value.replace("1e39", "Infinity")}}}'.encode()]
     table, bad = table_of(list(map(Record, raws)), Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
     assert (table.num_rows, [each.at for each in bad]) == (2, [0])
+
+
+def test_times_of_old_writers_are_the_times_they_wrote(driver):
+    """INT96: Arrow made nanoseconds of them, which end in 2262, and begin anew in 1677."""
+    driver.set(schema=Schema.of("ts timestamp, v timestamp"))
+    times = [datetime(9999, 12, 31, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC)]
+    naive = pa.array([each.replace(tzinfo=None) for each in times], pa.timestamp("us"))
+    table = pa.table({"ts": pa.array([datetime(2026, 1, 1)] * 3, pa.timestamp("us")), "v": naive})
+    pq.write_table(table, driver.folder / "a.parquet", use_deprecated_int96_timestamps=True)
+    [frame] = driver.frames(read.files("a.parquet"))
+    assert driver.rows(frame.references).column("v").to_pylist() == times
+
+
+@pytest.mark.parametrize("kind", ["struct<a: float>", "array<float>", "map<string, float>", "float"])
+def test_a_column_of_nulls_only_fits_any_type(driver, kind):
+    driver.set(schema=Schema.of(f"ts timestamp, v {kind}"))
+    pq.write_table(pa.table({"ts": pa.array([T0], pa.timestamp("us", "UTC")), "v": pa.nulls(1)}), driver.folder / "a.parquet")
+    [frame] = driver.frames(read.files("a.parquet"))
+    assert driver.rows(frame.references).column("v").to_pylist() == [None]
