@@ -9,7 +9,7 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, time
 from decimal import Decimal
 from numbers import Real
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-__all__ = ["has_infinite", "holds_rounded", "refuse_infinite", "refuse_not_infinite", "refuse_rounded", "widened"]
+__all__ = ["dates_as_text", "has_infinite", "holds_rounded", "refuse_infinite", "refuse_not_infinite", "refuse_rounded", "widened"]
 
 _FLOAT_MAX = 3.4028235677973366e38  # from here on a 32-bit float is infinite
 _MIDNIGHT = time()
@@ -79,15 +79,20 @@ def _infinite(array: pa.Array) -> int:
 
 def widened(field: pa.Field) -> pa.Field:
     """With doubles for floats, at any depth."""
-    return field.with_type(_widened(field.type))
+    return field.with_type(_mapped(field.type, kinds.is_float32, pa.float64()))
 
 
-def _widened(kind: pa.DataType) -> pa.DataType:
+def dates_as_text(field: pa.Field) -> pa.Field:
+    """With text for dates, at any depth."""
+    return field.with_type(_mapped(field.type, kinds.is_date, pa.string()))
+
+
+def _mapped(kind: pa.DataType, is_one: Callable[[pa.DataType], bool], other: pa.DataType) -> pa.DataType:
     if kinds.is_struct(kind):
-        return pa.struct([widened(each) for each in kind])
+        return pa.struct([each.with_type(_mapped(each.type, is_one, other)) for each in kind])
     if kinds.is_list(kind):
-        return pa.list_(widened(kind.value_field))
-    return pa.float64() if kinds.is_float32(kind) else kind
+        return pa.list_(kind.value_field.with_type(_mapped(kind.value_type, is_one, other)))
+    return other if is_one(kind) else kind
 
 
 def refuse_infinite(table: pa.Table, wide: pa.Table) -> None:

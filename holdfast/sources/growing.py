@@ -36,7 +36,7 @@ from holdfast.sources.cutting import other_kind
 from holdfast.sources.files import FileReader
 from holdfast.sources.grown import GrownLog, Watched
 from holdfast.sources.identity import Identity, digest_of
-from holdfast.sources.index import IndexedFile, Piece, check_csv, index_file
+from holdfast.sources.index import IndexedFile, Piece, check_csv, check_json_types, index_file
 from holdfast.sources.ingest import Wall
 from holdfast.sources.quotes import first_row_end
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
@@ -310,6 +310,8 @@ class OpenGrowing:
                 mark_used(known, end)
             options = options | {"columns": text.csv_columns(known.path, options, self._context.schema)}
             check_csv(options["columns"], self._context.schema, known.path)
+        else:
+            check_json_types(self._context.schema, known.path)
         known.options = [[name, list(value) if isinstance(value, tuple) else value] for name, value in options.items()]
         return True
 

@@ -1,11 +1,14 @@
-"""What may name an element for ever: a column of text, whole numbers, decimals, bytes, dates or times."""
+"""What columns of a source that is sent records may be: those that text can hold, and of `id=` those that name an element.
+
+Told when they are declared: sent, every record would be a bad one.
+"""
 
 from __future__ import annotations
 
 from holdfast.errors import UsageError
 from holdfast.graph.schemas import Schema
 
-__all__ = ["check_id"]
+__all__ = ["check_id", "check_sent"]
 
 
 def check_id(column: str | None, source: str, schema: Schema) -> None:
@@ -22,3 +25,17 @@ def check_id(column: str | None, source: str, schema: Schema) -> None:
             effect="nothing was declared",
             do="take a column of type string, bigint, decimal, binary, date or timestamp",
         )
+
+
+def check_sent(format: str, source: str, schema: Schema) -> None:
+    """HF-C034 if no record of this format can hold a column."""
+    for column in schema.columns:
+        if ("<" in column.type) if format == "csv" else ("map<" in column.type):
+            raise UsageError(
+                "HF-C034",
+                "NotASetting",
+                f"column '{column.name}' of source '{source}' is {column.type}, which {format.upper()} records cannot hold.",
+                effect="nothing was declared",
+                do="declare it as string and parse it in an operator" if format == "csv"
+                else "declare it as a struct of the fields you need",
+            )  # fmt: skip

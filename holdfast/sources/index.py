@@ -28,7 +28,7 @@ from holdfast.sources.identity import Identity, digest_of, identity_of, trusted
 from holdfast.sources.reference import Block, Range, Reference, open_parquet
 from holdfast.sources.there import names_in
 
-__all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "index_file"]
+__all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "check_json_types", "index_file"]
 
 
 class Prefix:
@@ -178,8 +178,10 @@ def index_file(
         columns = text.csv_columns(path, options, schema)
         check_csv(columns, schema, path)
         options = {**options, "columns": columns}
-    elif options.pop("missing", "error") != "null":
-        _check_json(path, schema)
+    else:
+        check_json_types(schema, path)
+        if options.pop("missing", "error") != "null":
+            _check_json(path, schema)
     stamps["prefix"] = Prefix(before.points(path), format, options)
     found = IndexedFile(path, format, now.size, now.mtime_ns, "", tuple(options.items()), **stamps)
     return found, _text_pieces(found, schema, time, before)
@@ -280,6 +282,19 @@ def check_csv(columns: tuple[str, ...], schema: Schema, path: str) -> None:
                 where=path,
                 effect=NOTHING_READ,
                 do="declare it as string and parse it in an operator, or use JSON or Parquet",
+            )
+
+
+def check_json_types(schema: Schema, path: str) -> None:
+    for column in schema.columns:
+        if "map<" in column.type:
+            raise SourceError(
+                "HF-S003",
+                "TypesDiffer",
+                f"column {column.name!r} is declared as {column.type}; maps are not read from JSON.",
+                where=path,
+                effect=NOTHING_READ,
+                do="declare it as a struct of the fields you need, or use Parquet",
             )
 
 

@@ -14,7 +14,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
 from holdfast.sources.addresses import address_of
 from holdfast.sources.door import Limits
-from holdfast.sources.ids import check_id
+from holdfast.sources.ids import check_id, check_sent
 
 if TYPE_CHECKING:
     from holdfast.sources.ingest import OpenFeed
@@ -87,6 +87,7 @@ class LineReader:
                 do=f"add '{self.id} string' to schema=",
             )
         check_id(self.id, source, schema)
+        check_sent(self.format, source, schema)
 
     def open(self, context: SourceContext) -> OpenFeed:
         from holdfast.sources.ingest import OpenFeed

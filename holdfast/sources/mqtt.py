@@ -12,7 +12,7 @@ from holdfast.errors import UsageError
 from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
 from holdfast.sources.addresses import Topic, address_of
-from holdfast.sources.ids import check_id
+from holdfast.sources.ids import check_id, check_sent
 
 if TYPE_CHECKING:
     from holdfast.sources.ingest import OpenFeed
@@ -70,6 +70,7 @@ class MqttReader:
                     do=f"add '{column} string' to schema=",
                 )
         check_id(self.id, source, schema)
+        check_sent("json", source, schema)
 
     def open(self, context: SourceContext) -> OpenFeed:
         from holdfast.sources.broker import MqttFeed

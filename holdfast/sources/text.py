@@ -29,7 +29,7 @@ import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
-from holdfast.sources.exact import has_infinite, refuse_infinite, refuse_not_infinite, widened
+from holdfast.sources.exact import dates_as_text, has_infinite, refuse_infinite, refuse_not_infinite, widened
 from holdfast.sources.fit import NOTHING_READ, fit
 from holdfast.sources.quotes import first_row_end, has_bare_return, is_open, last_row_end, mark_of, row_ends, split_rows
 
@@ -255,11 +255,12 @@ def _parsed(
         return types.empty_table()
     if format == "json":
         _refuse_bare_null(block)
-        table = _read_json(block, types, unexpected)
+        as_written = pa.schema(map(dates_as_text, types))  # Arrow takes numbers for dates, of days: 20260101 too
+        table = _read_json(block, as_written, unexpected)
         # Arrow refuses what is too great for a double, and takes for infinite what is too great for a float only.
         if any(map(has_infinite, table.columns)):
-            refuse_infinite(table, _read_json(block, pa.schema(map(widened, types)), unexpected))
-        return _valid(table)
+            refuse_infinite(table, _read_json(block, pa.schema(map(widened, as_written)), unexpected))
+        return _valid(table if as_written == types else table.select(types.names).cast(types))
     if (quote := options.get("quote")) and quote.encode() in block and is_open(block, csv_mark("csv", options)):
         raise pa.ArrowInvalid("a quote is not closed")
     table = _read_csv(block, types, options)

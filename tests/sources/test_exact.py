@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.errors import SourceError
+from holdfast.errors import SourceError, UsageError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from holdfast.sources.bad import Terms
@@ -136,3 +136,41 @@ def test_a_column_of_nulls_only_fits_any_type(driver, kind):
     pq.write_table(pa.table({"ts": pa.array([T0], pa.timestamp("us", "UTC")), "v": pa.nulls(1)}), driver.folder / "a.parquet")
     [frame] = driver.frames(read.files("a.parquet"))
     assert driver.rows(frame.references).column("v").to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "value"),
+    [
+        ("date", '"2026-01-01"', "20260101", date(2026, 1, 1)),
+        ("array<date>", '["2026-01-01", null]', "[20260101]", [date(2026, 1, 1), None]),
+        ("struct<a: date>", '{"a": "2026-01-01"}', '{"a": "2026-01-01T05:00:00"}', {"a": date(2026, 1, 1)}),
+    ],
+)
+def test_a_date_in_json_is_text_and_no_number_of_days(driver, kind, good, bad, value):
+    records = [Record(f'{{"v": {each}}}'.encode()) for each in (good, bad, "null")]
+    table, refused = table_of(records, Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
+    assert (table.column("v").to_pylist(), [each.at for each in refused]) == ([value, None], [1])
+    driver.set(schema=Schema.of(f"ts timestamp, v {kind}"))
+    (driver.folder / "a.jsonl").write_text(f'{{"ts": "2026-01-01T00:00:00Z", "v": {good}}}\n')
+    [frame] = driver.frames(read.files("a.jsonl"))
+    assert driver.rows(frame.references).column("v").to_pylist() == [value]
+    (driver.folder / "b.jsonl").write_text("".join(f'{{"ts": "2026-01-01T00:00:00Z", "v": {each}}}\n' for each in (good, bad)))
+    with pytest.raises(SourceError, match=r"HF-S006[^$]*line 2"):
+        driver.set(directory=driver.folder / "other").frames(read.files("b.jsonl"))
+
+
+@pytest.mark.parametrize("growing", [False, True])
+def test_maps_are_not_read_from_json_and_that_is_said(driver, growing):
+    driver.set(schema=Schema.of("ts timestamp, v struct<m: map<string, int>>"))
+    (driver.folder / "a.jsonl").write_text('{"ts": "2026-01-01T00:00:00Z", "v": {"m": {"a": 1}}}\n')
+    with pytest.raises(SourceError, match="HF-S003"):
+        driver.frames(read.files("a.jsonl", growing=growing))
+
+
+@pytest.mark.parametrize(("format", "kind"), [("json", "array<map<string, int>>"), ("csv", "array<int>")])
+def test_what_no_record_can_hold_is_said_when_it_is_declared(format, kind):
+    with pytest.raises(UsageError, match="HF-C034"):
+        read.lines("tcp://127.0.0.1:9000", format=format).check_schema("probes", Schema.of(f"v {kind}"))
+    if format == "json":
+        with pytest.raises(UsageError, match="HF-C034"):
+            read.mqtt("mqtt://127.0.0.1/a/b").check_schema("probes", Schema.of(f"v {kind}"))
