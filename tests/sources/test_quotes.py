@@ -133,3 +133,21 @@ def test_what_to_do_with_carriage_returns_is_said(driver, tmp_path):
     with pytest.raises(SourceError, match="HF-S006") as found:
         driver.frames(read.files("a.csv"))
     assert "tr '\\r' '\\n'" in found.value.do and "string" not in found.value.do
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 5])
+def test_a_byte_order_mark_inside_of_a_growing_file_is_bad_however_it_grew(driver, tmp_path, at_a_time):
+    """`cat a.csv b.csv`: it was part of the text in the middle of what was read, and passed over at its beginning."""
+    driver.set(schema=Schema.of("note string, ts timestamp"), bad="quarantine")
+    path = tmp_path / "a.csv"
+    rows = [f"{mark}note,{TIME.format(n)}\n" for n, mark in enumerate(["\ufeff", "", "\ufeff", "", ""])]
+    reader = read.files("a.csv", growing=True, header=False)
+    path.write_text("")
+
+    def grow(stop):
+        return lambda: path.write_text("".join(rows[:stop]))
+
+    frames = driven(driver, reader, *(grow(stop) for stop in range(at_a_time, 5 + at_a_time, at_a_time)))
+    found = driver.rows([each for frame in frames for each in frame.references]).column("note").to_pylist()
+    assert found == ["note"] * 3  # the last is still open
+    assert ["order mark" in each["reason"] for each in quarantined(driver)] == [True]
