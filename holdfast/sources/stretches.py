@@ -45,9 +45,12 @@ def whole_rows(block: bytes, mark: re.Pattern[bytes] | None) -> int:
 
 
 def stretches(
-    block: bytes, format: str, options: tuple, schema: Schema, path: str, byte: int, *, missing: str, first_only: bool
+    block: bytes, end: int, format: str, options: tuple, schema: Schema, path: str, byte: int, *, missing: str, first_only: bool
 ) -> list[Stretch]:
-    """All of a block of whole rows, in order; with `first_only` up to the first bad row."""
+    """The whole rows of a block, which end at `end`, in order; with `first_only` up to the first bad row.
+
+    What lies behind them says whether a quote among them is closed in time.
+    """
     settings = dict(options)
     mark = text.csv_mark(format, settings)
 
@@ -68,9 +71,9 @@ def stretches(
         return table
 
     try:
-        return [Stretch(0, len(block), attempt(0, len(block)))]
+        return [Stretch(0, end, attempt(0, end))]
     except REFUSED:
-        ends = row_ends(block, mark, QUOTED_MAX)
+        ends = [at for at in row_ends(block, mark, QUOTED_MAX) if at <= end]
     found: list[Stretch] = []
     todo = [(0, len(ends) - 1)]
     while todo:

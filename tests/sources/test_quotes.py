@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
@@ -17,7 +17,7 @@ from holdfast.sources.elements import table_of
 from holdfast.sources.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
 from holdfast.sources.records import Record
 
-from .conftest import SECOND
+from .conftest import SECOND, Driver
 from .test_feed import quarantined
 from .test_growing import Script, at_once, driven  # noqa: F401
 
@@ -151,3 +151,38 @@ def test_a_byte_order_mark_inside_of_a_growing_file_is_bad_however_it_grew(drive
     found = driver.rows([each for frame in frames for each in frame.references]).column("note").to_pylist()
     assert found == ["note"] * 3  # the last is still open
     assert ["order mark" in each["reason"] for each in quarantined(driver)] == [True]
+
+
+FIELDS = ["x", '"q"', '"a\nb"', '5"', '"open', 'a"b', '""', "", "\ufeffz", '"a""b\r\n"', " ", '"x" y', "\r"]
+OBJECTS = ['{"s": "x", TS}', '{"s": null, TS}', '{"s": 1, TS}', '{TS}', ' {"s": "y", TS} {"s": "z", TS}', '\ufeff{"s": "x", TS}', '{"s": "', "null"]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), name=st.sampled_from(["a.csv", "a.jsonl"]))
+def test_hostile_rows_are_the_same_good_and_bad_ones_however_the_file_grew(tmp_path_factory, monkeypatch_module, data, name):
+    monkeypatch_module.setattr(stretches, "QUOTED_MAX", 60)
+    drawn = data.draw(st.lists(st.tuples(st.sampled_from(FIELDS if name == "a.csv" else OBJECTS), st.sampled_from(["\n", "\r\n", "\n\n"])), max_size=12))
+    rows = []
+    for at, (words, end) in enumerate([*drawn, *[("end" if name == "a.csv" else '{"s": "end", TS}', "\n")] * 8]):
+        time = f"2023-11-14T22:13:{20 + at}Z"
+        rows.append((f"{words},{time}" if name == "a.csv" else words.replace("TS", f'"ts": "{time}"')) + end)
+    raw = "".join(rows).encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=6)))
+
+    def read_in(*sizes):
+        driver = Driver(tmp_path_factory.mktemp("grown"))
+        driver.set(schema=Schema.of("s string, ts timestamp"), bad="quarantine")
+        path = driver.folder / name
+        path.write_bytes(raw[: sizes[0]])
+        reader = read.files(name, growing=True, header=False)
+        frames = driven(driver, reader, *(lambda size=size: path.write_bytes(raw[:size]) for size in sizes[1:]))
+        good = driver.rows([each for frame in frames for each in frame.references]).to_pylist()
+        return good, [each["raw"] for each in quarantined(driver)]
+
+    assert read_in(*cuts, len(raw)) == read_in(len(raw))
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
