@@ -37,7 +37,7 @@ from holdfast.errors import StateRefused
 from holdfast.graph.model import Graph
 from holdfast.hosts.homes import Homes, identity_of
 from holdfast.records.journal import Journal
-from holdfast.records.notes import as_note, as_word, read_note, read_word
+from holdfast.records.notes import as_note, as_word, damaged_note, read_note, read_word
 from holdfast.sinks.owners import Owner
 
 __all__ = ["StateFolder", "delete_frame", "forget_unit", "state_folder"]
@@ -212,13 +212,16 @@ class StateFolder:
 
     def deployment(self) -> dict | None:
         path = self.root / "deployment.json"
-        if not path.exists():
-            return None
-        return read_note(
-            path,
-            effect="nothing was started; state, sealed frames and sink tables are as they were",
-            do="put the file back from a copy; without one begin in another folder: --state DIR",
-        )
+        words = {
+            "effect": "nothing was started; state, sealed frames and sink tables are as they were",
+            "do": "put the file back from a copy; without one begin in another folder: --state DIR",
+        }
+        if path.exists():
+            return read_note(path, **words)
+        # Written before the first frame is made: a folder that has made some, and does not say of what, is not a new one.
+        if any(self.root.glob("units/*/commits.*.jsonl")):
+            raise damaged_note(path, FileNotFoundError("it is gone, and units have made frames here"), **words)
+        return None
 
     def begin_at(self, unit: str, frame: int) -> None:
         """A unit lost its state for good and begins anew after this frame."""

@@ -14,6 +14,7 @@ import pytest
 from holdfast.engine.checkpoint import fork_checkpoint
 from holdfast.engine.folder import StateFolder
 from holdfast.errors import StateRefused
+from holdfast.records.journal import Journal
 
 HOLDER = """
 import sys
@@ -177,3 +178,12 @@ def test_a_state_folder_of_somebody_else_is_refused(tmp_path):
 
     theirs.chmod(0o755)  # as it says; root may use anybody's folder
     assert StateFolder(theirs).acquire("p") == 1
+
+
+def test_a_folder_that_lost_its_deployment_is_not_taken_for_a_new_one(tmp_path):
+    """Put back without it from a copy: all state was deleted as nobody's, and frames began at 1 again."""
+    folder = StateFolder(tmp_path / "kiln")
+    assert folder.deployment() is None
+    Journal(folder.unit("hot"), "commits").append({"n": 1, "state": {}})
+    with pytest.raises(StateRefused, match=r"HF-R042(.|\n)*deployment.json(.|\n)*it is gone"):
+        folder.deployment()
