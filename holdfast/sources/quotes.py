@@ -16,7 +16,10 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-__all__ = ["first_row_end", "has_bare_return", "is_open", "last_row_end", "mark_of", "row_ends", "split_rows"]
+__all__ = ["BOM_INSIDE", "first_row_end", "has_bare_return", "is_open", "last_row_end", "mark_of", "row_ends", "row_with_bom", "split_rows"]
+
+BOM_INSIDE = "a byte order mark stands in front of it, and not at the beginning of the file"
+_BOM = b"\xef\xbb\xbf"
 
 
 @lru_cache(maxsize=64)
@@ -103,3 +106,13 @@ def is_open(block: bytes, mark: re.Pattern[bytes] | None, limit: int | None = No
         if limit is not None and last[1] - last[0] > limit:
             return True
     return last is not None and not last[2]
+
+
+def row_with_bom(block: bytes, mark: re.Pattern[bytes] | None, byte: int, limit: int | None = None) -> int | None:
+    """Where the first row begins that has a byte order mark in front, and is not the first of its file.
+
+    Arrow passes over one where a text begins, so what such a row says would depend on where blocks are cut.
+    """
+    if _BOM not in block:
+        return None
+    return next((at for at in row_ends(block, mark, limit) if byte + at and block.startswith(_BOM, at)), None)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.bad import REFUSED, Bad
-from holdfast.sources.quotes import is_open, last_row_end, row_ends
+from holdfast.sources.quotes import BOM_INSIDE, is_open, last_row_end, row_ends, row_with_bom
 from holdfast.sources.there import check_there
 
 __all__ = ["QUOTED_MAX", "Stretch", "stretches", "whole_rows"]
@@ -34,7 +34,6 @@ class Stretch:
     bad: Bad | None = None
 
 
-_BOM = b"\xef\xbb\xbf"
 # A quote that is not closed within so much is a stray one: its line is bad, and rows behind it are rows.
 QUOTED_MAX = 1024 * 1024
 
@@ -57,9 +56,8 @@ def stretches(
     def attempt(start: int, stop: int) -> pa.Table:
         part = block[start:stop]
         part.decode()  # Arrow does not look at every column
-        if _BOM in part and any(part.startswith(_BOM, at) and byte + start + at for at in row_ends(part, mark, QUOTED_MAX)):
-            # Arrow passes over it where a text begins: what the row says would depend on how the file grew.
-            raise ValueError("a byte order mark stands in front of it, and not at the beginning of the file")
+        if row_with_bom(part, mark, byte + start, QUOTED_MAX) is not None:
+            raise ValueError(BOM_INSIDE)
         if len(part) > QUOTED_MAX and is_open(part, mark, QUOTED_MAX):
             raise ValueError(f"a quote is not closed within {QUOTED_MAX:,} bytes")
         table = text.parsed(part, format, settings, schema, "ignore")

@@ -31,7 +31,17 @@ from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources.exact import dates_as_text, has_infinite, refuse_infinite, refuse_not_infinite, widened
 from holdfast.sources.fit import NOTHING_READ, fit
-from holdfast.sources.quotes import first_row_end, has_bare_return, is_open, last_row_end, mark_of, row_ends, split_rows
+from holdfast.sources.quotes import (
+    BOM_INSIDE,
+    first_row_end,
+    has_bare_return,
+    is_open,
+    last_row_end,
+    mark_of,
+    row_ends,
+    row_with_bom,
+    split_rows,
+)
 
 __all__ = [
     "bad_row",
@@ -203,6 +213,8 @@ def parse(
 ) -> pa.Table:
     """The declared columns of a block; an unreadable row is named by its line."""
     options = dict(options)
+    if (marked := row_with_bom(block, csv_mark(format, options), byte)) is not None:
+        raise bad_row(path, byte + marked, BOM_INSIDE)
     error: Exception | None = None
     for unit, zone in _TIMES:
         try:

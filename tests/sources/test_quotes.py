@@ -153,6 +153,16 @@ def test_a_byte_order_mark_inside_of_a_growing_file_is_bad_however_it_grew(drive
     assert ["order mark" in each["reason"] for each in quarantined(driver)] == [True]
 
 
+@pytest.mark.parametrize("before", ["", "plain,2023-11-14T22:13:20Z\n"])
+def test_a_byte_order_mark_inside_of_a_file_is_a_bad_row(driver, tmp_path, before):
+    driver.set(schema=Schema.of("note string, ts timestamp"))
+    (tmp_path / "a.csv").write_text("\ufeffnote,ts\n" + before + "\ufeffnote,2023-11-14T22:13:20Z\n")
+    with pytest.raises(SourceError, match=rf"HF-S006[^$]*line {3 if before else 2}[^$]*order mark"):
+        driver.frames(read.files("a.csv"))
+    (tmp_path / "a.csv").write_text("\ufeffnote,ts\n" + before + "note,2023-11-14T22:13:20Z\n")
+    assert driver.set(directory=tmp_path / "other").frames(read.files("a.csv"))[0].rows == 1 + bool(before)
+
+
 FIELDS = ["x", '"q"', '"a\nb"', '5"', '"open', 'a"b', '""', "", "\ufeffz", '"a""b\r\n"', " ", '"x" y', "\r"]
 OBJECTS = ['{"s": "x", TS}', '{"s": null, TS}', '{"s": 1, TS}', '{TS}', ' {"s": "y", TS} {"s": "z", TS}', '\ufeff{"s": "x", TS}', '{"s": "', "null"]
 
