@@ -215,8 +215,8 @@ def test_a_second_watermark_is_refused_and_lateness_is_what_it_was_for(spark, tm
     assert [each for each in infer(p.graph(), spark)[1] if not each.warning] == []
 
 
-def test_a_built_in_in_the_plan_of_a_stream_is_asked_too(spark):
-    """HF-G047: a `map` that follows a stream operator shares its query; apart from it, it works on frames."""
+def test_a_built_in_in_the_plan_of_a_stream_is_refused_as_it_is_apart(spark):
+    """HF-G050, in the query of a stream operator and apart from it: a `map` looks at one row at a time."""
     for apart in (False, True):
         p = hf.StreamProcess("plant", frame="1 second", time="ts")
         p.source("probes", hf.read.files("probes.parquet"), schema=SCHEMA)
@@ -228,7 +228,7 @@ def test_a_built_in_in_the_plan_of_a_stream_is_asked_too(spark):
         p.map("ranked", of="seen", select=["zone", "rank() over (order by zone) as r"], apart=apart)
         p.sink("ranked", hf.write.callback(lambda rows, n: None))
         found = [finding.code for finding in infer(p.graph(), spark)[1] if not finding.warning]
-        assert found == ([] if apart else ["HF-G047"])
+        assert found == ["HF-G050"]
 
 
 @pytest.mark.parametrize(
