@@ -16,10 +16,15 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+import numpy as np
+
 __all__ = ["BOM_INSIDE", "first_row_end", "has_bare_return", "is_open", "last_row_end", "mark_of", "row_ends", "row_with_bom", "split_rows"]
 
 BOM_INSIDE = "a byte order mark stands in front of it, and not at the beginning of the file"
 _BOM = b"\xef\xbb\xbf"
+
+
+_SIGNS: dict[re.Pattern[bytes], tuple[int, int]] = {}  # quote and delimiter
 
 
 @lru_cache(maxsize=64)
@@ -29,7 +34,9 @@ def mark_of(quote: str | None, delimiter: str = ",") -> re.Pattern[bytes] | None
         return None
     mark, between = re.escape(quote.encode()), re.escape(delimiter.encode())
     begins = rb"(?:(?<=[%b\r\n]%b)|(?<=\A%b)|(?<=\A\xef\xbb\xbf%b))" % (between, mark, mark, mark)
-    return re.compile(rb"%b%b[^%b]*+(?:%b%b[^%b]*+)*+(%b|\Z)" % (mark, begins, mark, mark, mark, mark, mark))
+    made = re.compile(rb"%b%b[^%b]*+(?:%b%b[^%b]*+)*+(%b|\Z)" % (mark, begins, mark, mark, mark, mark, mark))
+    _SIGNS[made] = (ord(quote), ord(delimiter))
+    return made
 
 
 def _quoted(block: bytes, mark: re.Pattern[bytes] | None, limit: int | None, at: int = 0) -> Iterator[tuple[int, int, bool]]:
@@ -44,8 +51,36 @@ def _quoted(block: bytes, mark: re.Pattern[bytes] | None, limit: int | None, at:
         yield start, at, bool(found[1])
 
 
+def _quotes_in_pairs(block: bytes, mark: re.Pattern[bytes], limit: int | None) -> np.ndarray | None:
+    """Where quotes are, if every second one opens or is doubled and none reaches beyond the limit: what is in quotes can then
+    be told by counting them, which is many times quicker. None: it cannot.
+    """
+    quote, between = _SIGNS[mark]
+    signs = np.frombuffer(block, np.uint8)
+    at = np.flatnonzero(signs == quote)
+    if not len(at):
+        return at
+    opens = at[::2]
+    doubled = np.zeros(len(opens), bool)
+    doubled[1:] = opens[1:] == at[1:-1:2] + 1 if len(at) % 2 == 0 else opens[1:] == at[1::2] + 1
+    before = signs[opens - 1]  # of the first byte: the last one, which is not looked at
+    if not (doubled | (before == between) | (before == 10) | (before == 13) | (opens == 0)).all():
+        return None
+    if limit is not None and len(block) > limit:
+        first = np.flatnonzero(~doubled)
+        closes = at[1::2] if len(at) % 2 == 0 else np.append(at[1::2], len(block))
+        if (closes[np.append(first[1:], len(opens)) - 1] + 1 - opens[first] > limit).any():
+            return None
+    return at
+
+
 def last_row_end(block: bytes, mark: re.Pattern[bytes] | None, limit: int | None = None) -> int:
     """Behind the last newline that ends a row; 0: there is none."""
+    if mark is not None and (quotes := _quotes_in_pairs(block, mark, limit)) is not None:
+        at = block.rfind(b"\n")
+        while at >= 0 and np.searchsorted(quotes, at) % 2:
+            at = block.rfind(b"\n", 0, at)
+        return at + 1
     stop = len(block)
     for start, end, _ in reversed(list(_quoted(block, mark, limit))):
         at = block.rfind(b"\n", end, stop)
@@ -101,6 +136,8 @@ def has_bare_return(row: bytes, mark: re.Pattern[bytes] | None) -> bool:
 
 def is_open(block: bytes, mark: re.Pattern[bytes] | None, limit: int | None = None) -> bool:
     """Whether it ends inside of quotes, where Arrow would close them and take rows for text; or has some beyond the limit."""
+    if mark is not None and (quotes := _quotes_in_pairs(block, mark, limit)) is not None:
+        return len(quotes) % 2 == 1
     last = None
     for last in _quoted(block, mark, None):
         if limit is not None and last[1] - last[0] > limit:

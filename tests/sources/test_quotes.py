@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
-from holdfast.sources import growing, read, stretches
+from holdfast.sources import growing, quotes, read, stretches
 from holdfast.sources.bad import Terms
 from holdfast.sources.elements import table_of
 from holdfast.sources.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
@@ -46,6 +46,15 @@ def test_rows_end_where_arrow_ends_them(words):
         counted: list[object] = []
         table = arrow_csv.read_csv(pa.BufferReader(row), options, parsing)
         assert table.num_rows + len(counted) == 1
+
+
+@given(st.lists(st.sampled_from(['"', ",", "\n", "a", '""', ',"', '",', '\n"', '"\n']), max_size=60).map("".join), st.sampled_from([None, 4, 9]))
+def test_counting_quotes_tells_what_looking_at_each_tells(words, limit):
+    block = words.encode()
+    counted = last_row_end(block, MARK, limit), is_open(block, MARK, limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quotes, "_quotes_in_pairs", lambda *given: None)
+        assert counted == (last_row_end(block, MARK, limit), is_open(block, MARK, limit))
 
 
 def test_a_quote_inside_of_a_field_is_a_sign_like_any_other(driver, tmp_path):
