@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+from holdfast.errors import UsageError
 from holdfast.graph.secrets import Secret
 from holdfast.sources.files import FileReader
 from holdfast.sources.iterators import IteratorReader
@@ -38,6 +39,8 @@ def files(
     used of a file must stay as it was; a file may be renamed in its folder (rotated logs). Frames
     close as those of live sources do (`boundary=`), and rows that cannot be read go by `bad=`.
     """
+    _check_signs(delimiter=delimiter, quote=quote)
+    _check_missing(missing)
     options = {
         "header": header,
         "delimiter": delimiter,
@@ -78,6 +81,7 @@ def mqtt(
     mqtts broker. `client_id`: under which the broker keeps the session; by default from the
     names of process and source. `missing="null"`: a declared field may be absent.
     """
+    _check_missing(missing)
     return MqttReader(url, login=login, qos=qos, id=id, client_id=client_id, ca=ca, missing=missing)
 
 
@@ -103,6 +107,8 @@ def lines(
     `Authorization: Bearer VALUE`. Requests for other hosts than this address, and from web pages of
     other origins, are refused; `hosts` and `origins` allow more. `connections`: so many at once.
     """
+    _check_signs(delimiter=delimiter)
+    _check_missing(missing)
     return LineReader(
         url,
         format=format,
@@ -115,3 +121,20 @@ def lines(
         origins=origins,
         connections=connections,
     )
+
+
+def _check_signs(**signs: str | None) -> None:
+    for what, sign in signs.items():
+        if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"):
+            raise _not_a_setting(f"{what}={sign!r} is not one ASCII sign.", f"take one that stands for it in the text, e.g. {what}=';'")
+    if len(set(signs.values())) < len(signs):
+        raise _not_a_setting("delimiter= and quote= are the same sign.", "take two")
+
+
+def _check_missing(missing: str) -> None:
+    if missing not in ("error", "null"):
+        raise _not_a_setting(f"missing={missing!r} is none of 'error' and 'null'.", "take missing='null' where a declared field may be absent")
+
+
+def _not_a_setting(what: str, do: str) -> UsageError:
+    return UsageError("HF-C034", "NotASetting", what, effect="nothing was declared", do=do)

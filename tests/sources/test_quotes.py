@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import SourceError
+from holdfast.errors import SourceError, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
 from holdfast.sources import growing, quotes, read, stretches
@@ -170,6 +170,15 @@ def test_a_byte_order_mark_inside_of_a_file_is_a_bad_row(driver, tmp_path, befor
         driver.frames(read.files("a.csv"))
     (tmp_path / "a.csv").write_text("\ufeffnote,ts\n" + before + "note,2023-11-14T22:13:20Z\n")
     assert driver.set(directory=tmp_path / "other").frames(read.files("a.csv"))[0].rows == 1 + bool(before)
+
+
+@pytest.mark.parametrize("given", [{"delimiter": "||"}, {"delimiter": "§"}, {"quote": ""}, {"delimiter": ";", "quote": ";"}, {"missing": "nul"}])
+def test_signs_that_are_none_are_refused_when_they_are_declared(given):
+    with pytest.raises(UsageError, match="HF-C034"):
+        read.files("a.csv", **given)
+    if "quote" not in given:
+        with pytest.raises(UsageError, match="HF-C034"):
+            read.lines("tcp://127.0.0.1:9000", format="csv", **given)
 
 
 FIELDS = ["x", '"q"', '"a\nb"', '5"', '"open', 'a"b', '""', "", "\ufeffz", '"a""b\r\n"', " ", '"x" y', "\r"]
