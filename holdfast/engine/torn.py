@@ -53,11 +53,16 @@ def boot_id() -> str:
 
 
 def may_be_torn(root: Path) -> bool:
-    """Whether the machine went down since the last run. A folder that says nothing is new, or older than the mark."""
+    """Whether the machine went down since the last run. A folder that says nothing is new, or older than the mark.
+
+    Where the system has no id, nobody can tell: it may have.
+    """
+    now = boot_id()
     try:
-        return (root / _BOOT).read_text().strip() != boot_id()
+        marked = (root / _BOOT).read_text().strip()
     except OSError:
         return False
+    return not now or marked != now
 
 
 def mark_booted(root: Path) -> None:

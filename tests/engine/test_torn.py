@@ -193,6 +193,10 @@ def test_a_folder_is_looked_at_once_after_every_boot(tmp_path, monkeypatch):
     assert torn.may_be_torn(tmp_path)
     torn.mark_booted(tmp_path)
     assert not torn.may_be_torn(tmp_path)
+    monkeypatch.setattr(torn, "boot_id", lambda: "")  # a system that has none: nobody can tell
+    assert torn.may_be_torn(tmp_path)
+    torn.mark_booted(tmp_path)
+    assert torn.may_be_torn(tmp_path)
 
 
 def test_what_spark_wrote_and_nobody_listed_is_left_out(tmp_path):
