@@ -136,7 +136,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     for sink in status.get("sinks", ()):
         away = f"   AWAY {sink['why']}" if sink.get("state") == "AWAY" else ""
         away += f"   {sink['marked']}" if sink.get("marked") else ""
-        lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{away}")
+        lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{_refused(sink)}{away}")
     lines += _promise_lines(status)
     for name, value in status.get("params", {}).items():
         per = "".join(f"; {key}: {other}" for key, other in value["per"].items())
@@ -206,13 +206,20 @@ def is_degraded(status: Mapping[str, Any]) -> bool:
 
 def summary(status: Mapping[str, Any], again: str) -> str:
     """The last line of a run."""
-    rows = ", ".join(f"{counted(sink['rows'], 'row')} to {sink['name']}" for sink in status.get("sinks", ()))
+    rows = ", ".join(f"{counted(sink['rows'], 'row')} to {sink['name']}{_refused(sink)}" for sink in status.get("sinks", ()))
     late = sum(source["late"] for source in status.get("sources", ()))
+    bad = sum(source.get("bad", 0) for source in status.get("sources", ()))
     line = f"{status['process']}  {status['state']:<10} {counted(status['frame'], 'frame')}"
     line += f", {rows}" if rows else ""
     line += f", {counted(late, 'late row')}" if late else ""
+    line += f", {counted(bad, 'bad row')}" if bad else ""
     line += f" in {status['seconds']:,.1f} s."
     return line + (f"   go on: {again}" if status["state"] == "stopped" else "")
+
+
+def _refused(sink: Mapping[str, Any]) -> str:
+    """Rows that are not in the table, beside those that are."""
+    return f" ({counted(sink['left_out'], 'row')} refused)" if sink.get("left_out") else ""
 
 
 def print_status(status: Mapping[str, Any], to: Console) -> None:

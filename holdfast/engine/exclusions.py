@@ -51,6 +51,10 @@ class Exclusions:
             return {}
         return self._known[n]["ports"]
 
+    def left_out(self, n: int) -> int:
+        """How many rows frame n is taken without."""
+        return sum(each["rows"] for each in self._known[n]["decisions"]) if n in self._known else 0
+
     def rows(self, on_error: str) -> dict[str, int]:
         """Rows left out so far under this declaration, by operator."""
         found: dict[str, int] = {}

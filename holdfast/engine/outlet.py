@@ -93,7 +93,7 @@ class Outlet(threading.Thread):
                 sink.on_error, self.refused, sink.stream,
             )  # fmt: skip
         )
-        self.rows = 0
+        self.rows = self.left_out = 0  # that this run wrote, and that the target refused
         self._halted = threading.Event()
         self._clock, self._wait, self._chance = clock, wait or self._halted.wait, chance
 
@@ -112,7 +112,10 @@ class Outlet(threading.Thread):
                 written = self._write(batch)
                 if written is None:
                     return
-                self.rows += sum(r.rows for (r, _), fresh in zip(batch, written, strict=True) if fresh)
+                for record, _ in (each for each, fresh in zip(batch, written, strict=True) if fresh):
+                    left_out = 0 if self.refused is None else self.refused.left_out(record.n)
+                    self.rows += record.rows - left_out
+                    self.left_out += left_out
                 last = batch[-1][0].n
                 self._board.write(self.sink.name, last)
                 self._board.acknowledge(self.sink.stream, f"sink {self.sink.name}", last)

@@ -14,6 +14,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -539,6 +540,8 @@ class Run:
         with self._board.changed:
             rows = {outlet.sink.name: outlet.rows for outlet in self._outlets}
             parts = snapshot(self._board, rows)
+            left_out = {outlet.sink.name: outlet.left_out for outlet in self._outlets}
+            parts["sinks"] = tuple(replace(sink, left_out=left_out.get(sink.name, 0)) for sink in parts["sinks"])
             if self._guards is not None:
                 parts["units"] = with_backups(parts["units"], self._units.host_of, ages)
             now = time.monotonic()

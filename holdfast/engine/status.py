@@ -57,6 +57,7 @@ class SinkStatus:
     lost: int = 0  # frames of its stream that are LOST
     tainted: int = 0  # frames of its stream that are marked
     marked: str = ""  # the same in words, since when and why
+    left_out: int = 0  # rows that its target refused in this run, and that were set aside or dropped
 
 
 @dataclass(frozen=True)

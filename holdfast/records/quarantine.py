@@ -242,7 +242,9 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         why = f"it was put back at {item.put_back}; a replay has set the same rows aside again"
         do = "nothing: the rows are in the stream already"
     elif item.kind == "bad":
-        why, do = "these are records as they came, and they could not be read", "mend them where they come from, and send them again"
+        why = "these are records as they came, and they could not be read"
+        do = "correct them and send them again; of files: write the corrected rows, and only these, into a new file that the "
+        do += "source's pattern finds, and leave the old file as it is"
     elif item.kind == "refused":
         why = f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
         do = "mend the rows or the table, and write them there yourself: the item is a Parquet file in the state folder"
@@ -252,7 +254,8 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         do = "mend the operator; put back the rows of the source they were made of"
     elif not (kept.root / "sources" / item.stream / "log").is_dir():
         why = f"source {item.stream!r} reads files and is cut from these alone; it has no log"
-        do = "copy the file into the source's folder under a name that sorts last"
+        do = "write these rows, and only these, into a new file of the source's format that its pattern finds; if the source does "
+        do += "not grow, under a name that sorts last"
     elif item.kind == "raised" and (others := _other_readers(kept, item)):
         why = f"source {item.stream!r} feeds {', '.join(others)} too, which left none of these rows out: they would count twice there"
         do = f"if they may: copy the file, then holdfast quarantine put-back COPY --to {item.stream}"

@@ -143,7 +143,7 @@ def _ways(first: str, option: str = "") -> str:
     return (
         f"{first};\nor let this one go on in the same target, with numbers above those that are there (rows that are there"
         f" stay, rows it makes anew come again):\nholdfast adopt-table FILE SINK{option}\n"
-        "or give the sink another target"
+        "or give the sink another target; or start over: delete the target as well"
     )
 
 

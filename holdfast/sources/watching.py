@@ -271,7 +271,8 @@ class Seen:
 # -- what is said --------------------------------------------------------------
 
 _RENAME = (
-    "mv it to a name that the pattern finds and that was not used yet: it is then a new file. If the old content was not "
+    "mv it to a name that the pattern finds and that was not used yet: it is then a new file, and ALL its rows are read, so "
+    "take out those that were read before: they would come twice. If the old content was not "
     "used up, have it in the same folder too, under any name. Then run again; or read it in a folder of its own: --state DIR."
 )
 

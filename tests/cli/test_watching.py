@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
+from holdfast.cli.render import summary
 from tests.records.conftest import Folder
 
 
@@ -88,3 +89,15 @@ def test_quarantine(here, invoke):
     again = invoke("quarantine", "put-back", "00000002.parquet")
     assert again.exit_code == 2
     assert "HF-E020" in again.stderr
+
+
+def test_the_last_line_of_a_run_counts_what_is_in_the_table_and_what_is_not():
+    """A sink that refused 17 of 60 rows was said to have 60, and a bad row in quarantine was not mentioned."""
+    status = {
+        "process": "kiln", "state": "finished", "frame": 2, "seconds": 3.0,
+        "sources": [{"late": 0, "bad": 1}],
+        "sinks": [{"name": "keyed", "rows": 43, "left_out": 17}, {"name": "all", "rows": 60, "left_out": 0}],
+    }  # fmt: skip
+    assert summary(status, "holdfast run kiln.py") == (
+        "kiln  finished   2 frames, 43 rows to keyed (17 rows refused), 60 rows to all, 1 bad row in 3.0 s."
+    )

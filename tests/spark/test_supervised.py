@@ -56,7 +56,7 @@ def plant(
     """`frail` and `below` it, `steady` beside them."""
     if not (folder / "a.parquet").exists():
         pq.write_table(readings(1), folder / "a.parquet")
-    p = hf.StreamProcess("plant", frame="1 second", time="ts", restart=hf.restarts(first="50 ms", **settings))
+    p = hf.StreamProcess("plant", frame="1 second", time="ts", restart=hf.restarts(**{"first": "50 ms", **settings}))
     p.source("a", hf.read.files(str(folder / "a.parquet")), schema=SCHEMA)
 
     @p.keyed("zone", state="n bigint", emits="zone int, ts timestamp, count bigint, n bigint", apart=True, on_error=on_error)
@@ -111,7 +111,8 @@ def count_in_frame(n: int) -> int:
 
 def test_a_worker_killed_again_and_again_comes_back_and_its_siblings_do_not_wait(spark, tmp_path, undisturbed):
     enough = tmp_path / "enough"
-    p, writers = plant(tmp_path, Trouble(str(enough), count_in_frame(3), "kill"), tries=1000, longest="100 ms")
+    # Longer than between two looks at the run: whether it restarts is then seen, and not by luck.
+    p, writers = plant(tmp_path, Trouble(str(enough), count_in_frame(3), "kill"), tries=1000, first="2 seconds", longest="2 seconds")
     seen, told = Seen(), []
     p._on_degraded = told.append
     with start_graph(p.graph(), state=tmp_path / "state", spark=spark, on_progress=seen) as run:
