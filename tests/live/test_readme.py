@@ -126,7 +126,7 @@ def test_the_tour_works_as_printed(terminal):
             await_frames(terminal.folder, shell, 1)
             continue
         if "# press Ctrl-C" in block:
-            await_frames(terminal.folder, shell, 1)
+            await_frames(terminal.folder, shell, 2)  # the page says frames, and one is not many
             os.killpg(shell.pid, signal.SIGINT)
         output, _ = shell.communicate(timeout=HANGS_S)
         if "kill -9" in block:
