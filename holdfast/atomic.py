@@ -95,17 +95,24 @@ def sync_way(folder: Path | str) -> None:
 
 
 def sync_names(root: Path | str, *, but: tuple[str, ...] = ()) -> None:
-    """All names below a folder, and its own; `but`: names of folders that are passed over."""
-    for here, folders, _ in os.walk(root):
-        folders[:] = [name for name in folders if name not in but]
+    """All names below a folder, and its own; `but`: folders directly in it that are passed over."""
+    for here, _ in _below(root, but):
         with contextlib.suppress(FileNotFoundError):
             sync_folder(here)
     sync_way(root)
 
 
-def sweep(folder: Path | str) -> int:
-    """Remove the drafts that attempts left which died; only while nobody writes there."""
-    left = [path for path in Path(folder).glob(f"*{_DRAFT}") if path.is_file()]
+def sweep(root: Path | str, *, but: tuple[str, ...] = ()) -> int:
+    """Remove the drafts below a folder that attempts left which died; only while nobody writes there. `but`: as in `sync_names`."""
+    left = [here / name for here, names in _below(root, but) for name in names if name.endswith(_DRAFT)]
     for path in left:
         path.unlink(missing_ok=True)
     return len(left)
+
+
+def _below(root: Path | str, but: tuple[str, ...]) -> Iterator[tuple[Path, list[str]]]:
+    """Each folder with the names of its files. A stream may be called like one of `but`: further down no name is special."""
+    for here, folders, names in os.walk(root):
+        if Path(here) == Path(root):
+            folders[:] = [name for name in folders if name not in but]
+        yield Path(here), names

@@ -29,7 +29,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.atomic import make_folder, sync_names, write_whole
+from holdfast.atomic import make_folder, sweep, sync_folder, sync_names, write_whole
 from holdfast.engine import torn
 from holdfast.engine.board import Sealed
 from holdfast.engine.trusted import owned_by_another
@@ -44,6 +44,8 @@ __all__ = ["StateFolder", "delete_frame", "forget_unit", "state_folder"]
 
 # A ledger keeps the id of its last start: a process that is refused ten times a minute needs a week to forget it.
 _STARTS_MAX = 100_000
+# Below the state folder: thrown away at each start, read by people alone, or Spark's, which has its own list (`sparkfiles`).
+_NOT_RELIED_ON = ("staging", "logs", "reports", "spark")
 
 
 class StateFolder:
@@ -96,7 +98,8 @@ class StateFolder:
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             self.may_be_torn = torn.may_be_torn(self.root)
             # A run that was killed may have made folders whose names are not on disk yet; what is synced in them would go too.
-            sync_names(self.root, but=("staging", "logs", "spark", "reports"))
+            sweep(self.root, but=_NOT_RELIED_ON)
+            sync_names(self.root, but=_NOT_RELIED_ON)
             self.identity = identity_of(self.root)
             self._start_id = _begun(self.root / "starts")
             self.epoch = self._registered() + 1
@@ -250,16 +253,8 @@ def _begun(path: Path) -> str:
         file.write(f"\n{start_id}\n")
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
     return start_id
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _made(path: Path) -> Path:

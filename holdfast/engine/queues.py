@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from holdfast.engine import torn
 from holdfast.engine.board import Board, StreamQueue
@@ -18,7 +19,7 @@ from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 from holdfast.sinks.ledger import KEPT_FRAMES
 from holdfast.sinks.owners import ledger_ahead
-from holdfast.sources.log import first_kept
+from holdfast.sources import grown, log
 
 __all__ = ["after_reboot", "restore_queues", "stand_sinks", "stand_units", "stood"]
 
@@ -93,8 +94,13 @@ def after_reboot(
         units, folders, streams, begun, sinks,
         spark=[u.name for u in units if any(graph.operator(name).kind == "stream" for name in u.operators)],
         changed=[unit.name for unit in units if {*changed} & {*unit.operators}],
-        first={source.name: first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
+        first={source.name: _first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
     )  # fmt: skip
+
+
+def _first_kept(directory: Path) -> int:
+    """Of a source that cannot be read again from outside; it has a log, or a list of places in files."""
+    return max(log.first_kept(directory), grown.first_kept(directory))
 
 
 def stood(outlets: Sequence[Outlet], known: dict[str, int]) -> dict[str, list[int]]:

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from holdfast.atomic import sync_file, sync_folder
 from holdfast.errors import Broken, FrameDiffers, UnitError, UsageError
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.identity import FrameRecord, Kind
@@ -87,7 +88,7 @@ def write_frame(
     schema = table.schema.with_metadata({_RECORD: text, _SEAL: _seal(text), _SUMMED: b"1"})
     write_arrow(tmp, table.replace_schema_metadata(schema.metadata))
     if sync:
-        _sync(tmp)
+        sync_file(tmp)
     return tmp
 
 
@@ -109,7 +110,7 @@ def publish(tmp: Path | str, final: Path | str, *, sync: bool = False) -> FrameR
         return there
     os.replace(tmp, final)
     if sync:
-        _sync(Path(final).parent)
+        sync_folder(Path(final).parent)
     return fresh
 
 
@@ -209,14 +210,6 @@ def _open(path: Path | str) -> tuple[FrameRecord, Any, bool]:
 
 def _seal(text: bytes) -> bytes:
     return xxhash.xxh3_128(text).hexdigest().encode()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _sealed_otherwise(fresh: FrameRecord, there: FrameRecord) -> FrameDiffers:

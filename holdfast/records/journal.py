@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from holdfast.atomic import sync_folder, write_whole
+from holdfast.atomic import make_folder, sync_folder, write_whole
 from holdfast.errors import StateRefused
 from holdfast.records.lines import Bad, Gap, Read, checked_line, gap_in, read_lines
 from holdfast.records.notes import as_word, read_word
@@ -46,7 +46,7 @@ class Journal:
         that an end which was cut off is missed. Not `vital`: a damaged line is passed over and told in `damage`."""
         self._directory, self._name, self._keep, self._sync = directory, name, keep, sync
         self._gapless, self._counted, self._vital = gapless, counted, vital
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory, sync=sync)
         self._file = None
         self._entries_in_segment = 0
         self._last_n: int | None = None

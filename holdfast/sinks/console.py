@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from holdfast.errors import Finding
-from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.sinks.callback import CallbackSink
 from holdfast.sinks.values import sql_columns

@@ -60,7 +60,6 @@ class FileTableSink(TableSink):
         )
 
     def advice(self, error: Exception) -> str:
-        text = str(error).lower()
         if self._connection is None and not self._was_open:
             return f"see that {self.path} is a database of this kind, may be written and is not held open elsewhere"
         return f"see that {self.path} can be written; the frame is then written"

@@ -34,7 +34,7 @@ from threading import RLock
 import pyarrow as pa
 import xxhash
 
-from holdfast.atomic import make_folder
+from holdfast.atomic import make_folder, sweep, sync_folder, write_whole
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.schemas import Schema
@@ -134,7 +134,7 @@ class ParquetSink:
             for record, table in todo:
                 self._put(record, table)
             if todo:
-                _sync_folder(self.folder)
+                sync_folder(self.folder)
                 self._enter([record for record, _ in todo])
         return [verdict is not Verdict.SKIP for verdict in verdicts]
 
@@ -190,7 +190,7 @@ class ParquetSink:
         if self.context.epoch < stored:
             raise fenced(self.context.epoch, stored, self._where)
         if self.context.epoch > stored:
-            _write_whole(path, as_word(self.context.epoch))
+            write_whole(path, as_word(self.context.epoch), sync=True)
 
     def _epoch_in(self, path: Path) -> int:
         try:
@@ -262,13 +262,13 @@ class ParquetSink:
         self._whose |= {"folder": owner.folder, "start_id": owner.start_id, "base": found.base}
         self._last = found.last
         self._rewrite()
-        _write_whole(self._own / "epoch", as_word(self.context.epoch))
+        write_whole(self._own / "epoch", as_word(self.context.epoch), sync=True)
         return replace(found, accepted=tuple(accepted))
 
     def _rewrite(self) -> None:
         """The ledger with its head as it is now."""
         lines = [_checked(line) for _, line in sorted(self._of_frame.items())]
-        _write_whole(self._own / "ledger.jsonl", self._head() + "".join(lines))
+        write_whole(self._own / "ledger.jsonl", self._head() + "".join(lines), sync=True)
         self._read_to = 0
 
     def _refuse_strangers(self) -> None:
@@ -279,7 +279,7 @@ class ParquetSink:
     def _open_ledger(self) -> None:
         ledger = self._own / "ledger.jsonl"
         if not ledger.exists():
-            _write_whole(ledger, self._head())
+            write_whole(ledger, self._head(), sync=True)
         head = self._head_in(ledger.read_bytes().partition(b"\n")[0])
         self._whose |= {name: head[name] for name in self._whose if name in head}
         if (head["process"], head["sink"]) != (self.context.process, self.context.sink):
@@ -290,6 +290,7 @@ class ParquetSink:
             raise self._refused("TableDoesNotFit", why)
         for left in self._own.glob("*.tmp"):
             left.unlink(missing_ok=True)
+        sweep(self._own)
         if head.get("lines") != _LINE:  # of an earlier version: its head and lines get what they lack
             self._catch_up()
             self._rewrite()
@@ -463,21 +464,3 @@ def _fields(line: bytes, *, is_checked: bool) -> list:
     if check != found:
         raise ValueError(f"it hashes to {found}, at its end stands {check!r}")
     return fields
-
-
-def _write_whole(path: Path, text: str) -> None:
-    tmp = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(tmp, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(tmp, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

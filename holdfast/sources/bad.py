@@ -10,7 +10,6 @@ only when it is safe.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from typing import IO
 
 import pyarrow as pa
 
+from holdfast.atomic import drafted, make_folder
 from holdfast.errors import SourceError
 from holdfast.records.asides import write_aside
 from holdfast.records.notes import as_note
@@ -100,15 +100,6 @@ def quarantine_ahead(folder: Path, batch: int, rows: pa.Table) -> None:
 
 
 def _write(final: Path, write: Callable[[IO[bytes]], object]) -> None:
-    final.parent.mkdir(parents=True, exist_ok=True)
-    whole = final.with_suffix(".tmp")
-    with open(whole, "wb") as file:
+    make_folder(final.parent, sync=True)
+    with drafted(final, sync=True) as draft, open(draft, "wb") as file:
         write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(whole, final)
-    handle = os.open(final.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

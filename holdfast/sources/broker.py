@@ -25,6 +25,7 @@ from pathlib import Path
 import paho.mqtt.client as mqtt
 import xxhash
 
+from holdfast.atomic import make_folder
 from holdfast.errors import SourceError
 from holdfast.sources.addresses import Address, Topic
 from holdfast.sources.feed import Delivery, Known
@@ -236,7 +237,7 @@ class MqttFeed:
             self._refused(f"subscription to {self._topic.filter} was refused: {reasons[0]}", "look at the broker's access list")
             return
         found = {"client": self._client_id, "broker": str(self._address), "filter": self._topic.filter}
-        self._known_file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._known_file.parent, sync=True)
         self._known_file.write_text(json.dumps(found))
         self._is_ready()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from holdfast.atomic import make_folder
 from holdfast.errors import SourceError, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.cut import Cutter
@@ -142,7 +143,7 @@ class OpenFiles:
 
     def _catalogue(self) -> Catalogue:
         context = self._context
-        context.directory.mkdir(parents=True, exist_ok=True)
+        make_folder(context.directory, sync=True)
         setting = {
             "base": str(context.base),
             "schema": context.schema.ddl,

@@ -41,6 +41,7 @@ from holdfast.sources.ingest import Wall
 from holdfast.sources.quotes import first_row_end
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
 from holdfast.sources.reference import Reference, changed
+from holdfast.sources.sealed import handed_out, taken_up
 from holdfast.sources.stretches import QUOTED_MAX, Stretch, stretches, whole_rows
 from holdfast.sources.watching import Folder, Seen, found_twice, is_whole, mark_inflated, mark_used, since
 
@@ -144,25 +145,16 @@ class OpenGrowing:
     def frames(self, stop: threading.Event) -> Iterator[SourceFrame]:
         invariant(self._clock is not None, f"source {self._context.name!r} has no clock yet")
         self._look(self._needed_at_start())
-        for frame in self._log.sealed(self._context.from_n, self._empty, self._here):
-            if stop.is_set():
-                return
-            yield frame
-        for frame in self._fresh(stop):
-            if frame.n >= self._context.from_n:
-                yield frame
+        from_n = self._context.from_n
+        yield from handed_out(self._log.sealed(from_n, self._empty, self._here), self._fresh(stop), from_n, stop)
 
     # -- cutting and sealing -------------------------------------------------
 
     def _fresh(self, stop: threading.Event) -> Iterator[SourceFrame]:
-        context, log = self._context, self._log
-        cutter = self._cutter = Cutter(self._clock, 0 if self._arrival else context.grace_us)
-        own = replace(context, late="admit") if self._arrival else context
-        assembly = self._assembly = Assembly(own, self._clock)
+        log = self._log
+        cutter, assembly = taken_up(self._context, self._clock, log.state, log.last_n, self._here, by_arrival=self._arrival)
+        self._cutter, self._assembly = cutter, assembly
         if log.state is not None:
-            cutter = self._cutter = Cutter.restored(log.state["cutter"])
-            assembly.restore(log.state["open"], self._here)
-            assembly.next = log.last_n + 1
             self._saw(log.state["newest_us"])
             self._wall.not_before(log.state["newest_us"])
         if self._arrival:

@@ -26,8 +26,9 @@ from holdfast.errors import SourceError
 from holdfast.records.lines import checked_line, read_lines
 from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import Reference
+from holdfast.sources.sealed import check_kept
 
-__all__ = ["GrownLog", "Watched"]
+__all__ = ["GrownLog", "Watched", "first_kept"]
 
 # The file is written anew when this many lines more than needed lie in it.
 SPARE_MAX = 4096
@@ -96,16 +97,7 @@ class GrownLog:
 
     def sealed(self, from_n: int, empty: Callable[[int], SourceFrame], here: Callable[[Reference], Reference]) -> Iterator[SourceFrame]:
         """Frames sealed earlier, from `from_n` on. `empty` makes one without rows, `here` finds a file that was renamed."""
-        first = self._frames[0]["n"] if self._frames else 1
-        if from_n < first:
-            raise SourceError(
-                "HF-S010",
-                "LogTrimmed",
-                f"frame {from_n} is no longer in the list of this source's frames; it begins at frame {first}.",
-                where=str(self._file),
-                effect="nothing was read; later frames are still there",
-                do="keep more: source(..., keep='1 day'), or begin with a fresh state folder",
-            )
+        check_kept(from_n, self._frames[0]["n"] if self._frames else 1, self._file)
         for fields in list(self._frames):
             if fields["n"] >= from_n:
                 yield empty(fields["n"]) if len(fields) == 1 else _from_json(fields, here)
@@ -193,3 +185,10 @@ def _from_json(fields: dict, here: Callable[[Reference], Reference]) -> SourceFr
         late_rows=fields["late_rows"],
         quarantined=tuple(here(Reference.from_json(each)) for each in fields["quarantined"]),
     )
+
+
+def first_kept(directory: Path) -> int:
+    """The first frame that is still in the list of a source's folder; 1 without a list. Looks, and touches nothing."""
+    file = directory / "grown.jsonl"
+    records = read_lines(file.read_bytes()).entries if file.exists() else []
+    return min((fields["n"] for record in records for fields in record.get("frames", ())), default=1)

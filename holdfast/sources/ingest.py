@@ -18,7 +18,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -41,6 +40,7 @@ from holdfast.sources.notices import Notices
 from holdfast.sources.putback import PutBack
 from holdfast.sources.reader import SourceContext, SourceFrame
 from holdfast.sources.redelivered import Redelivered
+from holdfast.sources.sealed import handed_out, taken_up
 from holdfast.sources.timed import Jumps
 
 __all__ = ["OpenFeed", "Wall"]
@@ -180,26 +180,18 @@ class OpenFeed:
 
     def frames(self, stop: threading.Event) -> Iterator[SourceFrame]:
         invariant(self._clock is not None, f"source {self._context.name!r} has no clock yet")
-        for frame in self._log.sealed(self._context.from_n):
-            if stop.is_set():
-                return
-            yield frame
-        for frame in self._fresh(stop):
-            if frame.n >= self._context.from_n:
-                yield frame
+        from_n = self._context.from_n
+        yield from handed_out(self._log.sealed(from_n), self._fresh(stop), from_n, stop)
 
     # -- cutting and sealing -------------------------------------------------
 
     def _fresh(self, stop: threading.Event) -> Iterator[SourceFrame]:
-        context, log = self._context, self._log
-        cutter = Cutter(self._clock, 0 if self._arrival else context.grace_us)
-        assembly = self._assembly = Assembly(self._assembly_context(), self._clock)
+        log, state = self._log, self._log.state
+        cutter, assembly = taken_up(self._context, self._clock, state, log.last_n, log.here, by_arrival=self._arrival)
+        self._assembly = assembly
         batch, used = 0, 0  # all of this batch is cut, and so many rows of the next
-        if log.state is not None:
-            state = log.state
-            batch, used, cutter = state["batch"], state.get("used", 0), Cutter.restored(state["cutter"])
-            assembly.restore(state["open"], log.here)
-            assembly.next = log.last_n + 1
+        if state is not None:
+            batch, used = state["batch"], state.get("used", 0)
             self._saw(state["newest_us"])
             self._wall.not_before(state["newest_us"])
         self._saw_cut(cutter)
@@ -423,10 +415,6 @@ class OpenFeed:
             self._saw(cutter.newest_us)
             if self._jumps is not None:
                 self._jumps.saw(np.array([cutter.newest_us]))
-
-    def _assembly_context(self) -> SourceContext:
-        # Arrival never runs backwards, so nothing is late by it.
-        return replace(self._context, late="admit") if self._arrival else self._context
 
 
 class Wall:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from holdfast.atomic import make_folder
 from holdfast.errors import SourceError
 from holdfast.sources.addresses import Address
 from holdfast.sources.door import Door, Guest, Limits, bearer_is, is_own_host, is_own_origin
@@ -124,7 +125,7 @@ class LineFeed:
                 do="end the program that has the port, or declare another",
             ) from error
         self._server.feed = self
-        self._note.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._note.parent, sync=True)
         self._note.write_text(f"{self._address.scheme}://{self._address.host}:{self.port}/{self._address.path}\n")
         name = f"holdfast-lines-{self._source}"
         threading.Thread(target=self._server.serve_forever, args=(0.1,), name=name, daemon=True).start()

@@ -40,6 +40,7 @@ from holdfast.sources.fit import grown
 from holdfast.sources.index import IndexedFile
 from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import Reference, digest_of, stat_of
+from holdfast.sources.sealed import check_kept
 from holdfast.sources.staged import Staged
 
 __all__ = ["Chunk", "SourceLog", "first_kept"]
@@ -183,16 +184,7 @@ class SourceLog:
 
     def sealed(self, from_n: int) -> Iterator[SourceFrame]:
         """Frames sealed earlier, from `from_n` on."""
-        first = self._seals[0]["frame"]["n"] if self._seals else 1
-        if from_n < first:
-            raise SourceError(
-                "HF-S010",
-                "LogTrimmed",
-                f"frame {from_n} is no longer in the source log; it begins at frame {first}.",
-                where=str(self._directory),
-                effect="nothing was read; later frames are still there",
-                do="keep more: source(..., keep='1 day'), or begin with a fresh state folder",
-            )
+        check_kept(from_n, self._seals[0]["frame"]["n"] if self._seals else 1, self._directory)
         for record in list(self._seals):
             if record["frame"]["n"] >= from_n:
                 yield self._frame_from_json(record["frame"])
@@ -400,11 +392,8 @@ def _trimmed(records: list[dict], chunks: Container[int]) -> int:
 
 
 def first_kept(directory: Path) -> int:
-    """The first frame that a source which cannot be read again still has in its folder. Looks, and touches nothing."""
-    grown, log = directory / "grown.jsonl", directory / "log"
-    if grown.exists():
-        frames = [fields for record in read_lines(grown.read_bytes()).entries for fields in record.get("frames", ())]
-        return min((fields["n"] for fields in frames), default=1)
+    """The first frame that is still in the log of a source's folder; 1 without a log. Looks, and touches nothing."""
+    log = directory / "log"
     if not (log / "seals.jsonl").exists():
         return 1
     records = read_lines((log / "seals.jsonl").read_bytes()).entries

@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from holdfast import atomic
 from holdfast.engine.durable import Durable
 from holdfast.engine.folder import StateFolder
 from holdfast.hosts.places import Folder
+from holdfast.sources.bad import quarantine_ahead
 from tests.hosts.test_homes import homes
 
 
@@ -81,16 +83,26 @@ def test_folders_that_another_attempt_makes_again_are_synced_again(names, tmp_pa
 def test_folders_of_a_run_that_was_killed_are_named_by_the_next(names, tmp_path):
     """It died between making them and syncing their names; the next one finds them and relies on them."""
     root = tmp_path / "deep" / "state"
-    left = [root / "units" / "u" / "runs" / "summed", root / "streams" / "s", root / "sources" / "rows" / "log"]
+    left = [root / "units" / "u" / "runs" / "summed", root / "streams" / "logs", root / "sources" / "rows" / "log"]
     for folder in left:
         folder.mkdir(parents=True)
+
+    draft = left[0] / "a.arrow.4711-0.draft"
+    draft.touch()
 
     state = StateFolder(root)
     state.acquire("p")
     try:
+        assert not draft.exists()
         assert [names.above(folder) for folder in left] == [set()] * len(left)
     finally:
         state.release()
+
+
+def test_rows_that_are_set_aside_lie_in_a_folder_with_a_name(names, tmp_path):
+    """They are acknowledged: what a loss of power took with their folder nobody would send again."""
+    quarantine_ahead(tmp_path / "state" / "sources" / "rows" / "quarantine", 1, pa.table({"x": [1]}))
+    assert names.loose == set()
 
 
 def test_the_folders_of_hosts_and_stores_are_named(names, tmp_path):

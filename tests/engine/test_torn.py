@@ -13,6 +13,8 @@ from holdfast.engine.torn import Below, Found, positions
 from holdfast.errors import StateRefused
 from holdfast.records.journal import Journal
 from holdfast.records.lines import checked_line
+from holdfast.sources import grown
+from holdfast.sources.log import first_kept
 
 
 def test_a_unit_goes_back_behind_a_frame_that_somebody_still_needs():
@@ -163,8 +165,6 @@ def test_a_live_process_that_has_all_its_input_may_begin_again(tmp_path):
 
 
 def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
-    from holdfast.sources.log import first_kept
-
     assert first_kept(tmp_path) == 1
     log = tmp_path / "log"
     log.mkdir()
@@ -180,8 +180,9 @@ def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
     (log / f"{2:012d}.arrow").unlink()
     assert first_kept(tmp_path) == 3
 
+    assert grown.first_kept(tmp_path) == 1
     (tmp_path / "grown.jsonl").write_bytes(checked_line({"frames": [{"n": 7}, {"n": 8}]}) + checked_line({"frames": [{"n": 9}]}))
-    assert first_kept(tmp_path) == 7
+    assert grown.first_kept(tmp_path) == 7
 
 
 def test_a_folder_is_looked_at_once_after_every_boot(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 from holdfast.errors import FrameDiffers, SinkError, UsageError
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
-from holdfast.graph.secrets import secret
 from holdfast.sinks import write
 from holdfast.sinks.batches import ForeachBatchWriter
 from holdfast.sinks.callback import CallbackWriter

@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import count
 
-import duckdb
 import psycopg
 import pyarrow.parquet as pq
 import pytest

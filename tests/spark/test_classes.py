@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.classes import MADE, ClassArchive, class_archive, classes_options, spark_jars
+from holdfast.engine.classes import MADE, class_archive, classes_options, spark_jars
 from holdfast.engine.java import Java, cache_dir, find_java
 
 ROOT = Path(__file__).resolve().parents[2]
