@@ -167,7 +167,8 @@ def not_begun(why: str) -> UsageError:
         "the run has not begun yet.",
         why=why,
         effect="it goes on waiting; nothing was made",
-        do=f"end it where it runs with Ctrl-C, or: kill -INT {os.getpid()}",
+        # Not -INT: a shell starts what it puts into the background with that one ignored.
+        do=f"end it where it runs with Ctrl-C, or: kill {os.getpid()}",
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -340,13 +341,15 @@ def test_who_does_not_run_or_does_not_understand_is_asked_again(tmp_path, invoke
 
 
 def test_a_run_that_has_not_begun_is_ended_with_the_signal_its_error_names():
-    """HF-U042: `kill -INT PID` of the process that waits."""
+    """HF-U042: `kill PID` of the process that waits, also where a shell put it into the background with SIGINT ignored."""
     code = (
-        "import threading\nfrom holdfast.engine.control import not_begun\n"
-        "try:\n    print(not_begun('it waits').do, flush=True)\n    threading.Event().wait()\n"
-        "except KeyboardInterrupt:\n    print('ended')\n"
+        "import threading\nfrom holdfast.cli.running import _shown\nfrom holdfast.engine.control import not_begun\n"
+        "def begin(on_progress):\n    print(not_begun('it waits').do, flush=True)\n    threading.Event().wait()\n"
+        "try:\n    _shown(begin, 'again', False)\nexcept KeyboardInterrupt:\n    print('ended')\n"
     )
-    waiting = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+    )
     command = waiting.stdout.readline().partition(", or: ")[2].split()
     subprocess.run(command, check=True)
     assert waiting.communicate(timeout=60)[0] == "ended\n"
