@@ -46,6 +46,11 @@ class Tally:
             return replace(after, since=0, why="")
         return replace(after, tainted=self.tainted + 1, tainted_rows=self.tainted_rows + rows, since=self.since or n, why=mark.why)
 
+    def plus(self, before: Tally) -> Tally:
+        """With what another unit counted of the stream before; what is marked now is this one's."""
+        counts = ("frames", "rows", "lost", "tainted", "tainted_rows")
+        return replace(self, **{name: getattr(self, name) + getattr(before, name) for name in counts})
+
     def words(self) -> str:
         """'12 frames tainted (340 rows), since frame 26: frames 9 to 25 of per_window are LOST'."""
         said = [f"{self.lost:,} frames LOST"] if self.lost else []

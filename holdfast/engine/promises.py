@@ -17,9 +17,11 @@ it has a lock of its own, and calls nothing while it holds it.
 from __future__ import annotations
 
 import threading
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast.engine.gone import Gone
 from holdfast.engine.marking import Marker, Tally
 from holdfast.graph.durations import show_ms
 from holdfast.graph.model import Graph
@@ -46,13 +48,14 @@ class _Delay:
     count: int = 0
     worst_ms: float = 0.0
     sources: frozenset[str] = frozenset()  # above the sink
-    due: dict[int, float] = field(default_factory=dict)  # frame -> when the first of them had sealed it
+    due: OrderedDict[int, float] = field(default_factory=OrderedDict)  # frame -> when the first of them had sealed it
 
 
 class PromiseWatch:
     def __init__(self, graph: Graph) -> None:
         self._graph, self._lock = graph, threading.Lock()
         self.is_paced = False  # set by the run once it knows its sources
+        self.gone = Gone()  # set by the run: what units counted that it no longer has
         self._delays = {
             sink.name: _Delay(promise.delay_ms_max, sources=frozenset(_sources_above(graph, sink.stream)))
             for sink in graph.sinks
@@ -95,19 +98,21 @@ class PromiseWatch:
         """Frames that are overdue break the promise now."""
         with self._lock:
             for sink, delay in self._delays.items():
-                # Not only the very next: of a frame that an earlier run sealed nobody may know when it was due.
-                overdue = min((at_s for n, at_s in delay.due.items() if n > written.get(sink, 0)), default=None)
-                if overdue is not None and (now_s - overdue) * 1000 > delay.bound_ms and delay.broken_since_s is None:
+                reached, due = written.get(sink, 0), delay.due
+                # In the order of their times. What is written goes from the front, so a look costs what was written since the last.
+                while due and next(iter(due)) <= reached:
+                    del due[next(iter(due))]
+                if due and (now_s - next(iter(due.values()))) * 1000 > delay.bound_ms and delay.broken_since_s is None:
                     delay.broken_since_s = now_s
-                for n in [n for n in delay.due if n <= written.get(sink, 0)]:
-                    del delay.due[n]
 
     def statuses(
         self, dropped: dict[str, int], quarantined: dict[str, int], now_s: float, markers: Mapping[str, Marker] = {}
     ) -> list[PromiseStatus]:
         """One line for each promise; rows left out are counted by operator, LOST and marked frames by unit."""
         tallies = {stream: tally for marker in markers.values() for stream, tally in marker.tallies.items()}
-        late = {name: rows for marker in markers.values() for name, rows in marker.too_late.items()}
+        late: Counter[str] = Counter()
+        for marker in markers.values():
+            late.update(marker.too_late)
         found = []
         for sink in self._graph.sinks:
             for promise in sink.promises:
@@ -115,9 +120,13 @@ class PromiseWatch:
                     case Within():
                         found.append(self._delay_status(sink.name, str(promise), now_s))
                     case Loses():
-                        above = self._above[sink.name]
-                        rows = [{name: n for name, n in each.items() if n and name in above} for each in (dropped, late, quarantined)]
-                        found.append(_loss_status(sink.name, promise, *rows, tallies.get(sink.stream, Tally())))
+                        above, gone = self._above[sink.name], self.gone
+                        rows = [Counter({name: n for name, n in each.items() if n and name in above}) for each in (dropped, late, quarantined)]
+                        before = gone.rows("drop", sink.stream), gone.too_late(sink.stream), gone.rows("quarantine", sink.stream)
+                        for now, then in zip(rows, before, strict=True):
+                            now.update(then)
+                        tally = tallies.get(sink.stream, Tally()).plus(gone.tally(sink.stream))
+                        found.append(_loss_status(sink.name, promise, *rows, tally))
                     case _:
                         found.append(PromiseStatus(sink.name, str(promise), "kept"))
         return found

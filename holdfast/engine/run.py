@@ -32,6 +32,7 @@ from holdfast.engine.durable import Durable
 from holdfast.engine.edges import EdgeStatus, consistency
 from holdfast.engine.failure import explain_start
 from holdfast.engine.folder import StateFolder, delete_frame, forget_unit, state_folder
+from holdfast.engine.gone import gone_since
 from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
@@ -175,14 +176,14 @@ class Run:
             raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
         self.graph = with_schemas(self.graph, schemas)
         new["schemas"] = {stream: schema.ddl for stream, schema in schemas.items()}
-        homes = self._settle_homes(units, old or {})
-        new["homes"] = homes.paths()
+        new["homes"] = self._settle_homes(units, old or {}).paths()
         self.folder.cut_torn([unit.name for unit in units])
+        self._promises.gone = gone_since(old, units, self.folder.root)
+        new["gone"] = self._promises.gone.units
         self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=user(), at=now())
-        self._board.closing_frames = closing_frames(self.graph, units)
-        self._board.until = self._until
+        self._board.closing_frames, self._board.until = closing_frames(self.graph, units), self._until
         self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         opened = {"board": self._board, "epoch": epoch, "spark": self._spark, "owner": self.folder.owner(), "folder": self.folder.root}
@@ -546,11 +547,10 @@ class Run:
                 parts["units"] = with_backups(parts["units"], self._units.host_of, ages)
             now = time.monotonic()
             dropped, apart = (self._units.rows_left_out(what) | rows_refused(self._outlets, what) for what in ("drop", "quarantine"))
-            with_marks(parts, markers := self._units.markers())
+            with_marks(parts, markers := self._units.markers(), self._promises.gone)
             promises = self._promises.statuses(dropped, apart, now, markers)
             degraded = why_degraded(self._board, parts["sinks"], promises)
-            since = self._supervisor.degraded_since_s
-            met = self._supervisor.last_met
+            since, met = self._supervisor.degraded_since_s, self._supervisor.last_met
             seconds = time.monotonic() - (self._running_since or self._started)
             frame = parts["frame"]
             speed = (frame - self._first_frame) / seconds if self._running_since and seconds > 0 else 0.0

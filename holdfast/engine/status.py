@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from holdfast.engine.board import Board
+from holdfast.engine.gone import Gone
 from holdfast.engine.marking import Marker, Tally
 from holdfast.engine.promises import PromiseStatus
 
@@ -163,8 +164,8 @@ def with_backups(
     return tuple(shown)
 
 
-def with_marks(parts: dict[str, Any], of_unit: Mapping[str, Marker]) -> None:
-    """Units and sinks with what was LOST, what is marked and what came too late."""
+def with_marks(parts: dict[str, Any], of_unit: Mapping[str, Marker], gone: Gone) -> None:
+    """Units and sinks with what was LOST, what is marked and what came too late; sinks also what units before these left."""
     tallies = {stream: tally for marker in of_unit.values() for stream, tally in marker.tallies.items()}
     units = []
     for unit in parts["units"]:
@@ -174,6 +175,6 @@ def with_marks(parts: dict[str, Any], of_unit: Mapping[str, Marker]) -> None:
         units.append(replace(unit, lost=most.lost, tainted=most.tainted, marked=most.words(), too_late=late))
     sinks = []
     for sink in parts["sinks"]:
-        tally = tallies.get(sink.stream, Tally())
+        tally = tallies.get(sink.stream, Tally()).plus(gone.tally(sink.stream))
         sinks.append(replace(sink, lost=tally.lost, tainted=tally.tainted, marked=tally.words()))
     parts["units"], parts["sinks"] = tuple(units), tuple(sinks)

@@ -109,7 +109,11 @@ def _spare(kept: Kept) -> Iterator[tuple[Path, str]]:
     units = set(kept.deployment.get("start", kept.deployment["units"]))
     for folder in _inside(root / "units"):
         if folder.name not in units:
-            yield folder, "of a unit the process no longer has"
+            # Rows set aside are somebody's, and notes tell how many were left out.
+            has_rows = (folder / "quarantine").is_dir()
+            for each in _inside(folder) if has_rows else [folder]:
+                if each.name != "quarantine":
+                    yield each, "of a unit the process no longer has"
         else:
             yield from _spare_of_unit(kept, folder)
     for folder in _inside(root / "streams"):

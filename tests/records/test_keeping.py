@@ -98,6 +98,22 @@ def test_rows_set_aside_and_reports_go_only_when_asked(littered):
     assert (littered.root / "units/hot/quarantine/00000003.json").exists()
 
 
+def test_rows_that_a_unit_set_aside_which_is_gone_go_only_when_asked(littered):
+    """An operator that is added renames a unit: its rows are as much somebody's as before."""
+    aside = littered.root / "units" / "gone" / "quarantine"
+    aside.mkdir()
+    for name in ("00000003.json", "00000003-probes.parquet"):
+        (aside / name).write_text("{}")
+    (aside.parent / "commits").mkdir()
+
+    clean_folder(littered.root, remove=True)
+    assert sorted(path.name for path in aside.iterdir()) == ["00000003-probes.parquet", "00000003.json"]
+    assert not (aside.parent / "commits").exists()
+
+    clean_folder(littered.root, remove=True, quarantine=True)
+    assert [path.name for path in aside.iterdir()] == ["00000003.json"]
+
+
 def test_a_running_process_is_not_cleaned(littered):
     run = StateFolder(littered.root)
     run.acquire("kiln")
