@@ -18,8 +18,8 @@ from holdfast.sources.quotes import first_row_end, is_open, last_row_end, mark_o
 from holdfast.sources.records import Record
 
 from .conftest import SECOND, Driver
+from .growing_files import Script, at_once, driven  # noqa: F401
 from .test_feed import quarantined
-from .test_growing import Script, at_once, driven  # noqa: F401
 
 NOTES = Schema.of("ts timestamp, size string, note string")
 TIME = "2023-11-14T22:13:2{}Z"

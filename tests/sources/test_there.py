@@ -15,7 +15,7 @@ from holdfast.sources.bad import Terms
 from holdfast.sources.elements import table_of
 from holdfast.sources.records import Record
 
-from .test_growing import at_once, driven  # noqa: F401
+from .growing_files import at_once, driven  # noqa: F401
 
 DEEP = "v int, s struct<a: int, t: struct<b: int>>, l array<struct<a: int>>"
 WHOLE = '{"v": 1, "s": {"a": 1, "t": {"b": 2}}, "l": [{"a": 1}]}'
