@@ -41,7 +41,12 @@ _JVM_GONE = frozenset({"Py4JNetworkError", "ConnectionRefusedError", "Connection
 _PLAN = Path(__file__).with_name("plan.py")  # calls the user's functions
 _JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+\w+(?:Exception|Error): ")
 _CALLING = "An error occurred while calling "
-_FOREIGN = ("/pyspark/", "/holdfast/", "/py4j/", "/cloudpickle/", "pyspark.zip", "<frozen", "/pandas/", "/pyarrow/")
+# As installed, or as Spark carries them: a user's folder may have any of these names.
+_FOREIGN = re.compile(
+    r"^<frozen|pyspark\.zip|py4j-[\d.]+-src\.zip|/python/pyspark/"
+    r"|/(?:site|dist)-packages/(?:pyspark|holdfast|py4j|cloudpickle|pandas|pyarrow)/"
+)
+_HERE = f"{Path(__file__).parents[1]}/"
 
 
 def explain(
@@ -233,7 +238,7 @@ def user_lines(text: str) -> list[str]:
     for line in lines[1:]:
         place = _PLACE.match(line)
         if place is not None:
-            mine = not any(part in place["file"] for part in _FOREIGN)
+            mine = not place["file"].startswith(_HERE) and _FOREIGN.search(place["file"]) is None
             if mine:
                 kept.append(f"{place['file']}:{place['line']} in {place['name']}")
         elif line.startswith("    "):

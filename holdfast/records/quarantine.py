@@ -43,7 +43,7 @@ _POISON = re.compile(r"(\d{8,})-(.+?)(?:\.(\d+))?\.parquet")  # frame, port, whi
 @dataclass(frozen=True, slots=True)
 class SetAside:
     item: str  # what a user names: from the state folder, as in sources/ecg/quarantine/00000012.parquet
-    kind: str  # "late" | "ahead" | "bad" | "raised" | "refused"
+    kind: str  # "late" | "ahead" | "bad" | "raised" | "refused", by a sink | "untaken", by a source | "waits", to be taken by it
     of: str  # source, unit or sink
     frame: int | None
     rows: int
@@ -57,7 +57,7 @@ class SetAside:
 
 def set_aside(kept: Kept) -> list[SetAside]:
     """Everything that lies in quarantine, sources first, by name."""
-    return sorted([*_of_sources(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item)
+    return sorted([*_of_sources(kept), *_on_their_way(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item)
 
 
 def _of_sources(kept: Kept) -> Iterator[SetAside]:
@@ -76,6 +76,19 @@ def _of_sources(kept: Kept) -> Iterator[SetAside]:
             more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
             why = "cannot be read as declared" if kept.hides_values else f"{reasons[0] if reasons else ''}{more}"
             yield SetAside(item, "bad", source, None, len(records), why, source)
+
+
+def _on_their_way(kept: Kept) -> Iterator[SetAside]:
+    """Rows that were put back, and are not in the stream: the source does not run, waits for their time, or did not take them."""
+    for path in sorted(kept.root.glob("sources/*/put-back/*")):
+        source, item = path.parts[-3], str(path.relative_to(kept.root))
+        if path.suffix == ".parquet":
+            why = "was put back; the source takes it when it runs and its time has come"
+            yield SetAside(item, "waits", source, None, _parquet_rows(path), why, source)
+        elif path.suffix == ".refused":
+            said = "" if kept.hides_values else str(_note(path, 0).get("why", ""))
+            why = f"was put back, and source {source} did not take it{': ' if said else ''}{said}"
+            yield SetAside(item, "untaken", source, None, _parquet_rows(path), why, source)
 
 
 def _of_units(kept: Kept) -> Iterator[SetAside]:
@@ -191,8 +204,15 @@ def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
         moved = []
         for each in chosen:
             path = kept.root / each.item
-            moved.append(_moved(kept, each, path, f"late-{path.name}" if each.kind == "late" else f"{each.of}-{path.name}"))
+            moved.append(_moved(kept, each, path, _name_of(each, path)))
         return moved
+
+
+def _name_of(item: SetAside, path: Path) -> str:
+    """As the source sees it: it tells late rows, and rows that it has logged, by the name."""
+    if item.kind == "untaken":
+        return path.with_suffix(".parquet").name
+    return f"late-{path.name}" if item.kind == "late" else f"{item.of}-{path.name}"
 
 
 def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
@@ -245,6 +265,9 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         why = "these are records as they came, and they could not be read"
         do = "correct them and send them again; of files: write the corrected rows, and only these, into a new file that the "
         do += "source's pattern finds, and leave the old file as it is"
+    elif item.kind == "waits":
+        why = "it was put back already, and waits for its source"
+        do = "holdfast run; a row that is ahead of the clock is taken when its time has come"
     elif item.kind == "refused":
         why = f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
         do = "mend the rows or the table, and write them there yourself: the item is a Parquet file in the state folder"

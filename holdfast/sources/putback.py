@@ -5,6 +5,9 @@ under another name first, then renamed. The open source logs each file as one
 ingest batch whose note holds the file's name, then deletes the file. A crash in
 between leaves both, and the note says that the rows are in the log already.
 
+A file that does not fit becomes `NAME.refused`, and `NAME.json` says why: `holdfast quarantine` lists it, and it can be
+put back again.
+
 A row that was ahead of the clock, and still is, waits here until its time has come.
 A row that was late once is late again: put back, it is admitted into the lowest
 open frame whatever `late=` says, for somebody has decided.
@@ -13,16 +16,17 @@ open frame whatever `late=` says, for somebody has decided.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 
+from holdfast.atomic import put_in_place, write_whole
 from holdfast.errors import HoldfastError, SourceError
 from holdfast.frames.cut import is_time, times_of
 from holdfast.graph.schemas import Schema
 from holdfast.records.asides import read_aside
+from holdfast.records.notes import as_note
 from holdfast.sources.ahead import Ahead
 from holdfast.sources.fit import check_fits, fit
 from holdfast.sources.log import SourceLog
@@ -62,8 +66,9 @@ class PutBack:
                         raise jump[1]
                     return path, table
             except (HoldfastError, pa.ArrowException, OSError) as error:
-                os.replace(path, path.with_suffix(".refused"))
-                _log.warning("%s was not put back and is set aside as .refused: %s", path, error)
+                write_whole(path.with_suffix(".json"), as_note({"why": str(error).splitlines()[0]}), sync=True)
+                put_in_place(path, path.with_suffix(".refused"), sync=True)
+                _log.warning("%s was not put back and is set aside as .refused (holdfast quarantine ls): %s", path, error)
         return None
 
     def _files(self) -> list[Path]:

@@ -9,7 +9,7 @@ import pyspark.errors
 import pytest
 
 import holdfast.engine.failure
-from holdfast.engine.failure import explain
+from holdfast.engine.failure import explain, user_lines
 from holdfast.engine.passing import raised_may_pass, same_words
 from holdfast.errors import HoldfastError
 
@@ -91,6 +91,26 @@ def test_an_error_is_whose_it_is_and_passes_if_it_may(error, code, passes):
     found = met(error)
     assert (found.code, found.may_pass) == (code, passes), str(found)
     assert "nothing is lost" in found.effect and found.do
+
+
+@pytest.mark.parametrize(
+    ("file", "mine"),
+    [
+        ("/srv/holdfast/ward.py", True),
+        ("/srv/pandas/pyspark/job.py", True),
+        ("/opt/venv/lib/python3.11/site-packages/pyspark/worker.py", False),
+        ("/usr/lib/python3/dist-packages/pandas/core/frame.py", False),
+        ("/opt/spark/python/pyspark/worker.py", False),
+        ("/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", False),
+        ("/opt/spark/python/lib/py4j-0.10.9.9-src.zip/py4j/protocol.py", False),
+        (str(PLAN), False),
+        ("<frozen runpy>", False),
+    ],
+)
+def test_lines_of_a_traceback_are_the_users_wherever_the_file_lies(file, mine):
+    """The README's own clone is a folder called holdfast: an operator in it raised, and its line was not named."""
+    text = f'Traceback (most recent call last):\n  File "{file}", line 3, in f\n    return x["ts"]\nKeyError: \'ts\'\n'
+    assert (f"{file}:3 in f" in user_lines(text)) == mine
 
 
 def test_what_a_function_raises_while_its_frame_is_planned_is_its_own():

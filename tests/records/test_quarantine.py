@@ -10,9 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.graph.schemas import Schema
 from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.quarantine import put_back, put_mended, set_aside, shown_item
+from holdfast.sources.log import SourceLog
+from holdfast.sources.putback import PutBack
 from tests.records.conftest import ROWS, SCHEMA
 
 LATE = "sources/probes/quarantine/00000002.parquet"
@@ -169,6 +172,25 @@ def test_an_item_that_is_named_twice_is_moved_once(kept):
 
 def _killed(*_):
     raise KeyboardInterrupt
+
+
+def test_rows_on_their_way_back_are_listed_until_they_are_in_the_stream(kept):
+    """The source may not run, wait for their time, or not take them: they were in no list then, and only the log knew."""
+    put_back(kept, [LATE])
+    [waits] = [each for each in set_aside(kept) if each.rows == 2]
+    assert (waits.kind, waits.item) == ("waits", "sources/probes/put-back/late-00000002.parquet")
+    with pytest.raises(UsageError, match="HF-E021"):
+        put_back(kept, [waits.item])
+
+    source = PutBack(kept.root / "sources/probes/put-back", SourceLog(kept.root / "sources/probes/log", SCHEMA), Schema.of("ts timestamp, zone string"), "ts")
+    assert source.next() is None  # its declaration has changed
+    [untaken] = [each for each in set_aside(kept) if each.rows == 2]
+    assert untaken.kind == "untaken" and "source probes did not take it: HF-S003" in untaken.why
+
+    put_back(kept, [untaken.item])  # and back again
+    source = PutBack(kept.root / "sources/probes/put-back", SourceLog(kept.root / "sources/probes/log", SCHEMA), SCHEMA, "ts")
+    path, rows = source.next()
+    assert path.name == "late-00000002.parquet" and rows.num_rows == 2
 
 
 def test_rows_another_unit_has_had_are_not_put_back(kept):
