@@ -63,6 +63,7 @@ class StreamQueue:
     exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
     left_out: set[str] = field(default_factory=set)  # stand still; a source keeps for them what it can read again
     ended: int | None = None  # last number a bounded source gave
+    closed_at: int | None = None  # the same, from a run before in which frames after the end were made
     rows: int = 0
     late: int = 0
     keeps_unacked: bool = False  # what is not acknowledged counts towards the bound, not only what is not taken
@@ -515,8 +516,12 @@ class Board:
         return f"waits for frame {wanted} of stream {queue.name}"
 
     def boundary_us(self, n: int, depth: int = 0) -> int:
-        """End of frame n for a unit with so many late stages before it; END once nothing can follow."""
-        last = self.last_data_frame
+        """End of frame n for a unit with so many late stages before it; END once nothing can follow.
+
+        A unit may find its closing frame in a queue before the sources are read to their end again.
+        """
+        ends = [queue.ended if queue.ended is not None else queue.closed_at for queue in self.streams.values() if queue.from_source]
+        last = None if not ends or None in ends else max(end for end in ends if end is not None)
         invariant(self.clock is not None, f"boundary of frame {n} asked for before the clock was set")
         return END_US if last is not None and n > last + depth else self.clock.boundary_us(n)
 

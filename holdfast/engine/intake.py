@@ -149,6 +149,9 @@ class Intake(threading.Thread):
         self._open = self._reopen(from_n, clock)
         self._quarantined_dir = directory / "quarantine"
         self._seals = SealJournal(directory)
+        known = self._known() if source.reader.bounded else None
+        if known is not None and committed > known["last"]:
+            board.streams[source.name].closed_at = known["last"]
 
     def _reopen(self, from_n: int, clock: FrameClock | None) -> OpenSource:
         opened = self._opening(from_n=from_n, clock=clock)

@@ -317,7 +317,7 @@ class Run:
                     clock=clock,
                     epoch=epoch,
                     rate=self._rate,
-                    committed=max((q.committed for q in self._units), default=0),
+                    committed=max((q.decided for q in self._units), default=0),
                     delays=self._delays,
                     promises=self._promises,
                     spark=self._spark,

@@ -150,6 +150,24 @@ def test_the_end_reaches_a_unit_behind_a_late_stage_a_frame_later():
     assert board.next_permit(unit).boundary_us == END_US
 
 
+def test_a_closing_frame_in_a_queue_is_taken_as_one_before_the_sources_are_read_again():
+    """Killed while closing: the unit above had made it, this one had not. Taken as any frame, it closed no window."""
+    board = a_board("ecg", "acc")
+    a_unit(board, "pulse", "ecg", "acc")
+    unit = a_unit(board, "alarms", "pulse.out", permitted=8, processed=8)
+    board.streams["pulse.out"].sealed = 8
+    board.seal("pulse.out", Sealed(9, END_US, 0, 0, "end", 1))
+    assert board.next_permit(unit).boundary_us == 9_000_000  # no run before went beyond the end
+
+    board.streams["ecg"].closed_at = 5
+    assert board.next_permit(unit).boundary_us == 9_000_000  # the other one may go on
+    board.streams["acc"].closed_at = 8
+    assert board.next_permit(unit).boundary_us == END_US
+    unit.depth = 1
+    assert board.next_permit(unit).boundary_us == 9_000_000
+    assert board.last_frame is None  # what the sources have now is looked at all the same
+
+
 def test_who_keeps_frames_beside_the_consumers_holds_nobody_back():
     """A protection that is only tried must not make the run wait, nor find its frames gone."""
     board = a_board("ecg")

@@ -27,7 +27,7 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def taken_in(process, folder, *, committed: int = 0, rate: object = None, on_seal=lambda board, n: None) -> Board:
+def taken_in(process, folder, *, committed: int = 0, rate: object = None, on_seal=lambda board, n: None, on_open=lambda board: None) -> Board:
     """Run the one source of a process to its end; its only consumer stands at `committed`."""
     graph = process.graph()
     board = Board(closing_frames=1)
@@ -38,6 +38,7 @@ def taken_in(process, folder, *, committed: int = 0, rate: object = None, on_sea
         graph.sources[0], graph, board=board, directory=folder, from_n=committed + 1, clock=clock, epoch=1,
         rate=rate, committed=committed, delays=DelayWatch(graph), promises=PromiseWatch(graph),
     )  # fmt: skip
+    on_open(board)
     intake.set_clock(clock)
     seal = board.seal
 
@@ -112,6 +113,19 @@ def test_the_same_files_end_where_they_ended(tmp_path):
 
     assert board.error is None
     assert board.last_data_frame == 2
+
+
+@pytest.mark.parametrize(("committed", "closed_at"), [(1, None), (2, None), (3, 2), (4, 2)])
+def test_an_end_that_closing_frames_have_followed_is_known_from_the_start(tmp_path, committed, closed_at):
+    """Not where the last frame is done and none after it: a file that was added is told before anything is closed."""
+    process = two_files(tmp_path)
+    (tmp_path / "in" / "b.parquet").unlink()
+    known = []
+
+    board = taken_in(process, tmp_path, committed=committed, on_open=lambda board: known.append(board.streams["pulses"].closed_at))
+
+    assert known == [closed_at]
+    assert board.error is None
 
 
 @pytest.mark.parametrize(
