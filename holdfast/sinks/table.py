@@ -70,7 +70,7 @@ class TableSink(ABC):
         self._connection = None
         self._was_open = False
         self._newest = 0  # the highest frame in the target before the write that is on its way
-        self._out: dict[int, frozenset[int]] = {}  # rows left out, by the frame's checksum
+        self._out: dict[int, frozenset[int]] = {}  # rows left out, by the frame's number in its folder
         self._ledger = Ledger(self.run, context.process, context.sink, self.columns_of)
         with self._lock:
             self._connected()
@@ -387,7 +387,7 @@ class TableSink(ABC):
 
     def places(self, record: FrameRecord, table: pa.Table) -> Sequence[int]:
         """Where each row stands in its frame, also when others were left out."""
-        out = self._out.get(record.checksum)
+        out = self._out.get(record.n - self._ledger.base)
         return range(table.num_rows) if not out else [row for row in range(record.rows) if row not in out]
 
     def _without(self, record: FrameRecord, table: pa.Table) -> tuple[FrameRecord, pa.Table]:
@@ -399,7 +399,7 @@ class TableSink(ABC):
         return rows_in(self.context.aside.at(record.n).get(record.checksum, ()))
 
     def _only(self, record: FrameRecord, table: pa.Table, out: frozenset[int]) -> pa.Table:
-        self._out[record.checksum] = out
+        self._out[record.n] = out
         return rows_at(table, [row for row in range(table.num_rows) if row not in out]) if out else table
 
     def _set_aside(self, record: FrameRecord, table: pa.Table, error: SinkRefused) -> None:
