@@ -184,15 +184,20 @@ class DuckdbSink(FileTableSink):
         columns = ", ".join(map(quoted, names))
         self._connection.register("_holdfast_rows", rows)
         try:
-            self.run(
+            [(taken,)] = self.run(
                 f"insert into {quoted(self.table)} ({columns})"
                 f" select {columns} from _holdfast_rows{self._on_conflict()}"
             )
+            handed = rows.num_rows
+            if taken != handed and self.keys:
+                keys = ", ".join(map(quoted, self.keys))
+                [(handed,)] = self.run(f"select count(*) from (select distinct {keys} from _holdfast_rows)")
         except self.errors:
             with suppress(*self.errors):  # the transaction is aborted, and it says so to that too
                 self._connection.unregister("_holdfast_rows")
             raise
         self._connection.unregister("_holdfast_rows")
+        self.refuse_fewer(frames, taken, handed)
 
     def _on_conflict(self) -> str:
         """The last row of a key in the newest frame; a statement may touch a key only once."""

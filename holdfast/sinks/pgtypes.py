@@ -8,16 +8,18 @@ empty text stays one. Pure: no connection.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from holdfast.sinks.values import sql_columns
 
-__all__ = ["as_csv", "holds", "type_of"]
+__all__ = ["as_csv", "holds", "refuse_altered", "type_of"]
 
 _WIDER = (("smallint", "integer", "bigint"), ("real", "double precision"))
+_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _CSV = pyarrow.csv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
@@ -43,8 +45,8 @@ def type_of(kind: pa.DataType) -> str:
 def holds(declared: str, wanted: str) -> bool:
     """Whether a column of a declared type keeps our values as they are.
 
-    A `varchar(n)` is taken: a value that is too long is refused by the database, and
-    with it the frame, so nothing is cut. `char(n)` pads, so it is not.
+    A `varchar(n)` and a `uuid` are taken, and single values refused (`refuse_altered`).
+    `char(n)` pads every value, so it is not.
     """
     if declared == wanted or declared == "numeric" and wanted.startswith(("numeric", "smallint", "integer", "bigint")):
         return True
@@ -63,9 +65,34 @@ def holds(declared: str, wanted: str) -> bool:
     return False
 
 
-def as_csv(table: pa.Table, frame: int, places: Sequence[int]) -> bytes:
+def refuse_altered(table: pa.Table, declared: Mapping[str, str]) -> None:
+    """ValueError if a column of the table that is there would take a text and keep another one.
+
+    A `varchar(n)` drops blanks beyond n, which makes one key of two; a `uuid` is kept in its one
+    form, whatever was written. `declared`: the columns of the table, in PostgreSQL's words.
+    """
+    for name in table.column_names:
+        kind, column = declared.get(name, ""), table.column(name)
+        if kind == "uuid":
+            fits = pc.match_substring_regex(column, _UUID)
+        elif limit := re.fullmatch(r"character varying\((\d+)\)", kind):
+            if not pa.types.is_string(column.type):
+                column = _text(column)
+            fits = pc.less_equal(pc.utf8_length(column), int(limit[1]))
+        else:
+            continue
+        if pc.all(fits).as_py() is False:
+            value = column.filter(pc.invert(fits))[0].as_py()
+            raise ValueError(f"column {name!r} is {kind} and would not keep {value[:80]!r} as it is")
+
+
+def as_csv(table: pa.Table, frame: int, places: Sequence[int], declared: Mapping[str, str] | None = None) -> bytes:
     """The rows with their stream time, (`_frame`, `_i`), as COPY reads them."""
     rows = table.num_rows
+    for at, field in enumerate(table.schema):
+        # The digits that name a float among floats name another number among doubles.
+        if pa.types.is_float32(field.type) and (declared or {}).get(field.name) == "double precision":
+            table = table.set_column(at, field.name, table.column(at).cast(pa.float64()))
     columns = [_text(column) for column in table.columns]
     columns += [pa.repeat(pa.scalar(frame, pa.int64()), rows), pa.array(places, pa.int64())]
     out = pa.BufferOutputStream()

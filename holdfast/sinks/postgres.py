@@ -32,7 +32,7 @@ from holdfast.graph.reaching import BEFORE_1, NUL
 from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
 from holdfast.sinks.conninfo import password_in, shown, without_password
-from holdfast.sinks.pgtypes import as_csv, holds, type_of
+from holdfast.sinks.pgtypes import as_csv, holds, refuse_altered, type_of
 from holdfast.sinks.table import TableSink, quoted
 from holdfast.sinks.writer import SinkContext, column_findings, refuse
 
@@ -136,6 +136,7 @@ class PostgresSink(TableSink):
         self._url, self._given_schema = writer.url, writer.schema
         self._schema = writer.schema or ""
         self._conninfo = ""
+        self._declared: dict[str, str] = {}  # types of a table that was there before us
         self._lacking: list[str] = []  # statements that a ledger of an earlier version needs
         self.place = shown(writer.url)
         super().__init__(writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns, shared=writer.shared)
@@ -289,6 +290,7 @@ class PostgresSink(TableSink):
             kinds = {"v": "view", "m": "materialized view", "f": "foreign table", "i": "index", "S": "sequence"}
             return f"it is a {kinds.get(kind, 'thing of another kind')}"
         there = {name: (declared, needs and not filled, made) for name, declared, needs, filled, made in self._columns()}
+        self._declared = {name: declared for name, (declared, *_) in there.items()}
         wanted = self.wanted()
         for name, kind in wanted.items():
             if name not in there:
@@ -303,6 +305,8 @@ class PostgresSink(TableSink):
         for name, (_, needs, _) in there.items():
             if name not in wanted and needs:
                 return f"its column {name!r} must not be null, and the stream has nothing for it"
+        if self.keys and (folding := self._folding()):
+            return f"its column {folding!r} has a collation by which different texts are equal: two keys would be one"
         if self.keys and not self._unique_by_keys():
             return f"no primary key or unique index over exactly {', '.join(self.keys)}, which keys= needs"
         return ""
@@ -316,6 +320,17 @@ class PostgresSink(TableSink):
             (self.quoted_table,),
         )
         return any(set(names) == set(self.keys) for names, _ in rows)
+
+    def _folding(self) -> str:
+        """A key column that compares, by itself or in a unique index, so that different texts are equal; '' if none does."""
+        rows = self.run(
+            "select a.attname::text from pg_attribute a where a.attrelid = to_regclass(?) and a.attname = any (?)"
+            " and exists (select 1 from pg_collation c where not c.collisdeterministic and (c.oid = a.attcollation"
+            "  or c.oid in (select unnest(i.indcollation) from pg_index i where i.indrelid = a.attrelid"
+            "  and i.indisunique and a.attnum = any (i.indkey)))) order by a.attnum",
+            (self.quoted_table, list(self.keys)),
+        )
+        return rows[0][0] if rows else ""
 
     # Rows.
 
@@ -334,16 +349,24 @@ class PostgresSink(TableSink):
         keys = ", ".join(map(quoted, self.keys))
         rest = [name for name in self.context.schema.names if name not in self.keys]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in [*rest, "_frame"])
-        self.run(
+        taken = self._connection.execute(
             f"insert into {self.quoted_table} as there ({columns})"
             f" select distinct on ({keys}) {columns} from pg_temp._holdfast_rows order by {keys}, _frame desc, _i desc"
             f" on conflict ({keys}) do update set {changes} where excluded._frame >= there._frame"
-        )
+        ).rowcount
+        handed = sum(table.num_rows for _, table in frames)
+        if taken != handed:
+            [(handed,)] = self.run(f"select count(*) from (select distinct {keys} from pg_temp._holdfast_rows) as each")
+        self.refuse_fewer(frames, taken, handed)
 
     def _copy(self, target: str, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
-        with self._connection.cursor() as cursor, cursor.copy(f"copy {target} from stdin (format csv)") as copy:
-            for record, table in frames:
-                copy.write(as_csv(table, record.n, self.places(record, table)))
+        for _, table in frames:
+            refuse_altered(table, self._declared)
+        with self._connection.cursor() as cursor:
+            with cursor.copy(f"copy {target} from stdin (format csv)") as copy:
+                for record, table in frames:
+                    copy.write(as_csv(table, record.n, self.places(record, table), self._declared))
+            self.refuse_fewer(frames, cursor.rowcount, sum(table.num_rows for _, table in frames))
 
 
 def quoted_names(*names: str | None) -> str:

@@ -132,9 +132,21 @@ class SqliteSink(FileTableSink):
         for name, (_, notnull, default, pk) in there.items():
             if name not in ours and notnull and default is None and not pk:
                 return f"its column {name!r} must not be null, and the stream has nothing for it"
+        if self.keys and self._folds_keys():
+            return "its unique index compares keys by a collation (nocase, rtrim): two different keys would be one"
         if self.keys and not self._unique_by_keys(info):
             return f"no primary key or unique index over exactly {', '.join(self.keys)}, which keys= needs"
         return ""
+
+    def _folds_keys(self) -> bool:
+        """Whether a unique index over exactly the keys takes different texts for equal."""
+        keys = {key.lower() for key in self.keys}
+        for _, index, unique, *_ in self.run(f"pragma index_list({quoted(self.table)})"):
+            columns = [each for each in self.run(f"pragma index_xinfo({quoted(index)})") if each[5]]
+            if unique and {str(name).lower() for _, _, name, *_ in columns} == keys:
+                if any(collation.upper() != "BINARY" for *_, collation, _ in columns):
+                    return True
+        return False
 
     def _unique_by_keys(self, info: list[tuple]) -> bool:
         keys = {key.lower() for key in self.keys}
@@ -151,11 +163,13 @@ class SqliteSink(FileTableSink):
         if not self.keys:
             names.append("_i")
         rows = chain.from_iterable(self._rows(record, table) for record, table in frames)
-        self._connection.executemany(
-            f"insert into {quoted(self.table)} ({', '.join(map(quoted, names))})"
+        # "or abort": a table may say that a row it does not take is left out, or replaces another.
+        taken = self._connection.executemany(
+            f"insert or abort into {quoted(self.table)} ({', '.join(map(quoted, names))})"
             f" values ({', '.join('?' * len(names))}){self._on_conflict()}",
             rows,
-        )
+        ).rowcount
+        self.refuse_fewer(frames, taken, sum(table.num_rows for _, table in frames))
 
     def _rows(self, record: FrameRecord, table: pa.Table):
         places = () if self.keys else (self.places(record, table),)

@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from holdfast.errors import SourceError
-from holdfast.sources.bad import Bad, Terms, halved
+from holdfast.sources.bad import REFUSED, Bad, Terms, halved
 from holdfast.sources.exact import holds_rounded, refuse_rounded
 from holdfast.sources.fit import check_fits, fit, no_column
 from holdfast.sources.records import MORE, Record, new_columns, parse_records
@@ -86,7 +86,13 @@ def _arrow(
     if isinstance(item, pa.RecordBatch):
         item = pa.Table.from_batches([item])
     elif hasattr(item, "iloc") and hasattr(item, "columns"):
-        item = pa.Table.from_pandas(item, preserve_index=False)
+        try:
+            item = pa.Table.from_pandas(item, preserve_index=False)
+        except REFUSED as error:  # nobody's bad row, as below
+            bad = _bad(item, 0, first, error, terms)
+            if first_only:
+                return [], [bad]
+            raise bad.error from error
     if not isinstance(item, pa.Table):
         return [], [_bad(item, 0, first, TypeError(f"it is a {type(item).__name__}"), terms)]
     if first_only:
@@ -100,7 +106,15 @@ def _arrow(
     item = _with_more(item, terms, where)
     check_fits(item.schema, terms.schema, where)
     tables, failed = halved(item, lambda some: fitting(fit(some, terms.schema, where), terms), first_only)
-    return tables, [Bad(0, error, error.why, repr(item[at : at + 1].to_pylist()[0])) for at, error in failed]
+    return tables, [Bad(0, error, error.why, _shown(item[at : at + 1])) for at, error in failed]
+
+
+def _shown(row: pa.Table) -> str:
+    try:
+        return repr(row.to_pylist()[0])
+    except (OverflowError, ValueError):  # a time that Python's own types cannot hold
+        texts = (column.combine_chunks().to_string(skip_new_lines=True)[1:-1] for column in row.columns)
+        return repr(dict(zip(row.column_names, texts, strict=True)))
 
 
 def _with_more(table: pa.Table, terms: Terms, where: str) -> pa.Table:

@@ -1,7 +1,7 @@
 """Values that Arrow would take and change: 1.5 as the integer 1, 1e300 as an infinite float, a moment as a date.
 
 Arrow refuses what does not fit, with these exceptions. Of text only numbers that are too great are concerned, which
-its parsers take for infinite: they refuse the others. Of other files `fit` compares every value.
+its parsers take for infinite, and whole numbers in hexadecimal: they refuse the others. Of other files `fit` compares every value.
 
 Pure.
 """
@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, time
-from decimal import Decimal
-from numbers import Real
+from numbers import Number, Real
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-__all__ = ["dates_as_text", "has_infinite", "holds_rounded", "refuse_infinite", "refuse_not_infinite", "refuse_rounded", "widened"]
+__all__ = ["dates_as_text", "has_infinite", "holds_rounded", "refuse_hex", "refuse_infinite", "refuse_not_infinite", "refuse_rounded", "widened"]
 
 _FLOAT_MAX = 3.4028235677973366e38  # from here on a 32-bit float is infinite
 _MIDNIGHT = time()
@@ -37,9 +36,10 @@ def refuse_rounded(value: object, kind: pa.DataType, name: str) -> None:
     if value is None:
         return
     if kinds.is_struct(kind):
-        if isinstance(value, Mapping):
-            for field in kind:
-                refuse_rounded(value.get(field.name), field.type, f"{name}.{field.name}")
+        if not isinstance(value, Mapping):  # as Arrow reads it: a tuple by place, another sequence as pairs
+            value = dict(zip(kind.names, value, strict=False)) if isinstance(value, tuple) else dict(value)
+        for field in kind:
+            refuse_rounded(value.get(field.name), field.type, f"{name}.{field.name}")
     elif kinds.is_map(kind):
         for key, item in value.items() if isinstance(value, Mapping) else value:
             refuse_rounded(key, kind.key_type, name)
@@ -52,13 +52,16 @@ def refuse_rounded(value: object, kind: pa.DataType, name: str) -> None:
         if isinstance(value, Real) and math.isfinite(value) and abs(value) >= _FLOAT_MAX:
             raise ValueError(f"{name} = {value!r} would become infinite as float; declare double")
     elif kinds.is_timestamp(kind):
-        if isinstance(value, float | Decimal):
+        if isinstance(value, Number):
             raise ValueError(f"{name} = {value!r} is no time: give a datetime")
     elif kinds.is_integer(kind):
-        if isinstance(value, float | Decimal) and value != int(value):
+        if value != int(value):  # of any type that Arrow takes for a number: NumPy's, fractions
             raise ValueError(f"{name} = {value!r} would become {int(value)}; declare double or decimal")
-    elif kinds.is_date(kind) and isinstance(value, datetime) and value.timetz().replace(tzinfo=None) != _MIDNIGHT:
-        raise ValueError(f"{name} = {value!r} would lose its time of day; declare timestamp")
+    elif kinds.is_date(kind):
+        if isinstance(value, Number):
+            raise ValueError(f"{name} = {value!r} is no date: give a date")  # Arrow takes numbers, of days
+        if isinstance(value, datetime) and value.timetz().replace(tzinfo=None) != _MIDNIGHT:
+            raise ValueError(f"{name} = {value!r} would lose its time of day; declare timestamp")
 
 
 # -- text ----------------------------------------------------------------------------
@@ -100,6 +103,13 @@ def refuse_infinite(table: pa.Table, wide: pa.Table) -> None:
     for name, column in zip(table.column_names, table.columns, strict=True):
         if sum(map(_infinite, column.chunks)) != sum(map(_infinite, wide.column(name).chunks)):
             raise pa.ArrowInvalid(f"a number of column {name!r} is too great for float")
+
+
+def refuse_hex(as_text: pa.ChunkedArray, name: str) -> None:
+    """ArrowInvalid if a whole number is written in hexadecimal: Arrow reads 0xFFFFFFFF as -1, and a sender's 0x10 was perhaps a name."""
+    found = as_text.filter(pc.match_substring_regex(as_text, r"^\s*0[xX]"))
+    if len(found):
+        raise pa.ArrowInvalid(f"{found[0].as_py()} is no decimal number (column {name!r})")
 
 
 def refuse_not_infinite(column: pa.ChunkedArray, as_text: pa.ChunkedArray, name: str) -> None:

@@ -37,7 +37,7 @@ from holdfast.sources.feed import Delivery, Feed, Known
 from holdfast.sources.index import Piece
 from holdfast.sources.log import Chunk, SourceLog
 from holdfast.sources.notices import Notices
-from holdfast.sources.putback import PutBack
+from holdfast.sources.putback import PutBack, is_ahead
 from holdfast.sources.reader import SourceContext, SourceFrame
 from holdfast.sources.redelivered import Redelivered
 from holdfast.sources.sealed import handed_out, taken_up
@@ -374,6 +374,8 @@ class OpenFeed:
             self._put_back_at_s = now_s + PUT_BACK_S
             return False
         path, table = found
+        if is_ahead(path):  # never logged, so it may have come again meanwhile; a late row's id is its own
+            table = self._redelivered.without_known(table)
         self._write(table, None, {"put_back": path.name, "deliveries": 0})
         path.unlink()
         return True

@@ -16,6 +16,7 @@ open frame whatever `late=` says, for somebody has decided.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,9 +32,16 @@ from holdfast.sources.ahead import Ahead
 from holdfast.sources.fit import check_fits, fit
 from holdfast.sources.log import SourceLog
 
-__all__ = ["PutBack"]
+__all__ = ["PutBack", "is_ahead"]
 
 _log = logging.getLogger("holdfast.sources")
+#: As `holdfast quarantine put-back` names rows that were ahead of the clock.
+_AHEAD = re.compile(r".*-ahead-\d+\.parquet")
+
+
+def is_ahead(path: Path) -> bool:
+    """Whether the rows were ahead of the clock, so that they were never logged before."""
+    return _AHEAD.fullmatch(path.name) is not None
 
 
 class PutBack:

@@ -26,6 +26,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.sources import text
 from holdfast.sources.alone import cleaned, lines_alone, objects_alone, why_not_one_object
 from holdfast.sources.bad import Bad, Terms, halved
+from holdfast.sources.exact import has_infinite, refuse_hex, refuse_not_infinite
 from holdfast.sources.there import LAX, check_there, more_of_text, undeclared_in
 from holdfast.sources.timed import fitting
 
@@ -167,7 +168,12 @@ def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
     for name in given:
         if name in terms.schema:
             kind = terms.schema.arrow.field(name).type
-            columns[name] = pa.array([record.given[name] for record in records]).cast(kind)
+            written = pa.chunked_array([[record.given[name] for record in records]], pa.string())
+            columns[name] = written.cast(kind)
+            if pa.types.is_integer(kind):
+                refuse_hex(written, name)
+            if has_infinite(columns[name]):
+                refuse_not_infinite(columns[name], written, name)
     if kept and records[0].format == "csv":
         columns[MORE] = pa.nulls(len(records), pa.string())  # a line has as many fields as are declared
     elif kept:

@@ -41,6 +41,7 @@ class Redelivered:
     def __init__(self, file: Path, log: SourceLog, column: str | None) -> None:
         """`column`: whose values name an element for ever; None if nothing does."""
         self._file, self._column = file, column
+        self._named = column or ""  # the column whose values the ids are
         self._kept: deque[_Kept] = deque()
         self._ids: dict[object, int] = {}
         self._keys: dict[str, int] = {}
@@ -63,7 +64,7 @@ class Redelivered:
             return table
         seen: set[object] = set()
         fresh = []
-        for each in table.column(self._column).to_pylist():
+        for each in _values(table.column(self._column)):
             fresh.append(each is None or (each not in self._ids and each not in seen))
             seen.add(each)
         return table if all(fresh) else table.filter(pa.array(fresh))
@@ -94,7 +95,7 @@ class Redelivered:
     def _of(self, batch: int, table: pa.Table | None, note: dict[str, Any]) -> _Kept:
         ids: tuple[object, ...] = ()
         if self._column is not None and table is not None:
-            ids = tuple(each for each in table.column(self._column).to_pylist() if each is not None)
+            ids = tuple(each for each in _values(table.column(self._column)) if each is not None)
         return _Kept(batch, ids, tuple(note.get("keys", ())), note.get("deliveries", 1))
 
     def _add(self, kept: _Kept) -> None:
@@ -128,15 +129,16 @@ class Redelivered:
     def _save(self, records: list[_Kept]) -> None:
         ids = pa.array([each for kept in records for each in kept.ids])
         about = [[kept.batch, len(kept.ids), kept.keys, kept.deliveries] for kept in records]
-        table = pa.table({"id": ids}).replace_schema_metadata({"batches": json.dumps(about)})
+        table = pa.table({"id": ids}).replace_schema_metadata({"batches": json.dumps(about), "column": self._named})
         with drafted(self._file, sync=True) as draft:
             write_arrow(draft, table)
 
     def _saved(self) -> list[_Kept]:
         try:
             table = pa.ipc.open_file(checked_bytes(self._file)[0]).read_all()
-            ids = table.column("id").to_pylist()
+            ids = _values(table.column("id"))
             about = json.loads(table.schema.metadata[b"batches"])
+            named = table.schema.metadata.get(b"column", self._named.encode()).decode()
         except FileNotFoundError:
             return []
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
@@ -150,11 +152,24 @@ class Redelivered:
                 do="restore the file from a copy; without one delete it: deliveries that a sender repeats from before it "
                 "would count twice",
             ) from error
+        if self._column is None:
+            self._named = named
         found, at = [], 0
         for batch, count, keys, deliveries in about:
-            found.append(_Kept(batch, tuple(ids[at : at + count]), tuple(keys), deliveries))
+            # Values of another column, which id= named before, say nothing of this one.
+            those = tuple(ids[at : at + count]) if named == self._named else ()
+            found.append(_Kept(batch, those, tuple(keys), deliveries))
             at += count
         return found
+
+
+def _values(column: pa.ChunkedArray) -> list[object]:
+    """Times and dates as numbers: Python's own begin with the year 1 and end with 9999, and a sender's need not."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    return column.to_pylist()
 
 
 def _cannot_repeat(note: dict[str, Any]) -> bool:

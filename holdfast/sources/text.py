@@ -29,7 +29,7 @@ import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
-from holdfast.sources.exact import dates_as_text, has_infinite, refuse_infinite, refuse_not_infinite, widened
+from holdfast.sources.exact import dates_as_text, has_infinite, refuse_hex, refuse_infinite, refuse_not_infinite, widened
 from holdfast.sources.fit import NOTHING_READ, fit
 from holdfast.sources.quotes import (
     BOM_INSIDE,
@@ -277,10 +277,13 @@ def _parsed(
         raise pa.ArrowInvalid("a quote is not closed")
     table = _read_csv(block, types, options)
     infinite = [name for name in types.names if has_infinite(table.column(name))]
-    if infinite:
-        as_text = _read_csv(block, pa.schema([(name, pa.string()) for name in infinite]), options)
+    whole = [f.name for f in types if pa.types.is_integer(f.type)] if _HEX.search(block) else []
+    if infinite or whole:
+        as_text = _read_csv(block, pa.schema([(name, pa.string()) for name in (*infinite, *whole)]), options)
         for name in infinite:
             refuse_not_infinite(table.column(name), as_text.column(name), name)
+        for name in whole:
+            refuse_hex(as_text.column(name), name)
     return _valid(table)
 
 
@@ -320,6 +323,7 @@ def _valid(table: pa.Table) -> pa.Table:
     return table
 
 
+_HEX = re.compile(rb"(?<![0-9])0[xX][0-9a-fA-F]")
 # Not behind a colon, comma or bracket, so perhaps behind an object.
 _BARE_NULL = re.compile(rb"null(?<![:,\[]null)(?<![:,\[] null)")
 _BLANK = re.compile(r"[ \t\r\n]*")

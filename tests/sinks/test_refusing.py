@@ -188,3 +188,27 @@ def test_what_is_left_out_is_enough_and_no_row_of_it_is_innocent(count, bad, pai
 @given(st.sets(st.integers(0, 40)))
 def test_ranges_hold_the_same_rows(rows):
     assert rows_in(ranges_of(sorted(rows))) == sorted(rows)
+
+
+def test_rows_of_two_frames_of_the_same_content_keep_their_places(tables, opened):
+    """Decided and killed before the frame was written; when it comes again, with one behind it, the table was altered."""
+    tables.create()
+    rows = [(1, "bad"), (2, "b")]
+    first, second = (make_frame(n, rows, schema=SCHEMA, checksum="same") for n in (1, 2))
+    with opened(tables.make()) as sink:
+        sink._set_aside(*first, SinkError("HF-K005", "SinkFailed", "x"))
+    tables.run("drop table people")
+    tables.run('create table people (id bigint, name varchar(9), "_frame" bigint, "_i" bigint)')
+    with opened(tables.make()) as sink:
+        sink.write([first, second])
+    assert tables.rows() == [(2, "b", 1, 1), (1, "bad", 2, 0), (2, "b", 2, 1)]
+
+
+def test_a_row_that_a_trigger_swallows_is_set_aside(tmp_path, opened):
+    with closing(sqlite3.connect(tmp_path / "o.db")) as connection:
+        connection.execute("create table people (id bigint, name text, _frame bigint, _i bigint)")
+        connection.execute("create trigger g before insert on people when new.id = 2 begin select raise(ignore); end")
+    with opened(write.sqlite("o.db", "people")) as sink:
+        assert sink.write([frame(1, (1, "a"), (2, "b"), (3, "c"))]) == [True]
+        assert sink.run("select id, _i from people") == [(1, 0), (3, 2)]
+        assert sink.run("select left_out from _holdfast_ledger") == [(1,)]

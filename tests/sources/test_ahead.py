@@ -135,6 +135,22 @@ def test_rows_kept_apart_come_back_when_their_time_has_come_and_not_before(judge
     assert sorted(zone for found in zones(judged, frames) for zone in found) == [1, 2, 3]
 
 
+def test_a_row_kept_apart_that_came_again_is_put_back_once(judged):
+    """Its acknowledgement got lost, so it came twice and was kept apart twice; and once more when its time had come."""
+    feed = {"id_column": "zone"}
+    judged.frames(Post([sent("a", at(1), at(2, hours=1), at(4, hours=1))], [sent("b", at(2, hours=1))], **feed))
+    assert kept_apart(judged) == [2, 4, 2]
+    judged.set(wall=(NOW + timedelta(hours=2)).timestamp)
+    judged.frames(Post([sent("c", at(2, hours=1))], **feed))
+    folder = judged.context.directory / "put-back"
+    folder.mkdir()
+    for path in (judged.context.directory / "quarantine").glob("ahead-*.parquet"):
+        path.rename(folder / f"probes-{path.name}")  # as holdfast quarantine put-back
+    frames = judged.frames(Post([sent("d", at(3, hours=2))], **feed))
+    assert sorted(zone for found in zones(judged, frames) for zone in found) == [1, 2, 3, 4]
+    assert list(folder.iterdir()) == []
+
+
 def test_a_client_is_answered_and_one_line_is_logged_for_many_rows(judged, caplog):
     with Listening(judged, "tcp://127.0.0.1:0") as listening, listening.tcp() as client:
         for number in range(1, 6):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from fractions import Fraction
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from holdfast.errors import SourceError, UsageError
+from holdfast.graph.reaching import AFTER_9999
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from holdfast.sources.bad import Terms
@@ -25,6 +29,15 @@ T0 = 1_700_000_000 * SECOND
     ("kind", "value"),
     [
         ("int", 1.5),
+        ("int", np.float32(1.5)),
+        ("int", Fraction(3, 2)),
+        ("array<int>", np.array([1.5], "f4")),
+        ("struct<a: int>", [("a", 1.5)]),
+        ("struct<a: int>", (1.5,)),
+        ("date", 20260101),
+        ("date", 1.5),
+        ("timestamp", 1_767_225_600),
+        ("timestamp", Fraction(3, 2)),
         ("bigint", Decimal("2.5")),
         ("float", 1e300),
         ("timestamp", 1_767_225_600.5),
@@ -42,11 +55,45 @@ def test_a_python_value_that_would_become_another_is_a_bad_element(kind, value):
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [("int", 2.0), ("float", 0.5), ("float", float("inf")), ("date", date(2026, 1, 1)), ("array<int>", [1, None]), ("map<string, int>", {"a": 1})],
+    [("int", 2.0), ("int", np.int64(5)), ("int", np.float32(2.0)), ("struct<a: int>", (1,)), ("timestamp", datetime(2026, 1, 1)), ("float", 0.5), ("float", float("inf")), ("date", date(2026, 1, 1)), ("array<int>", [1, None]), ("map<string, int>", {"a": 1})],
 )  # fmt: skip
 def test_a_python_value_that_stays_what_it_is_is_taken(kind, value):
     table, bad = table_of([{"v": value}], Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
     assert (table.num_rows, bad) == (1, [])
+
+
+@pytest.mark.parametrize("written", ["0x10", "0xFFFFFFFF", "0XFF"])
+def test_a_whole_number_in_hexadecimal_is_a_bad_record(written):
+    """Arrow reads 0xFFFFFFFF as the int -1."""
+    schema, raw = Schema.of("v int, s string"), f"{written},0x10"
+    records = [Record(raw.encode(), format="csv"), Record(b"7,0x10", format="csv")]
+    table, bad = table_of(records, Terms(schema, "probes"), 0, first_only=False)
+    assert (table.to_pylist(), [each.at for each in bad]) == ([{"v": 7, "s": "0x10"}], [0])
+
+
+@pytest.mark.parametrize(("kind", "level"), [("int", "0x10"), ("float", "1e39"), ("double", "1e400")])
+def test_a_level_of_a_topic_that_would_become_another_value_is_a_bad_record(kind, level):
+    records = [Record(b'{"s": "x"}', given={"v": each}) for each in (level, "7")]
+    table, bad = table_of(records, Terms(Schema.of(f"v {kind}, s string"), "probes"), 0, first_only=False)
+    assert (table.column("v").to_pylist(), [each.at for each in bad]) == ([7], [0])
+
+
+def test_a_row_of_a_table_with_a_year_beyond_pythons_is_set_aside_as_its_error_says():
+    times = pa.array([254_402_300_800_000_000, 5], pa.timestamp("us", "UTC"))
+    terms = Terms(Schema.of("ts timestamp, n int"), "probes", unheld={AFTER_9999: "out"})
+    table, bad = table_of([pa.table({"ts": times, "n": [1, 2]})], terms, 0, first_only=False)
+    assert table.column("n").to_pylist() == [2] and "10031-09-09" in bad[0].raw
+
+
+@pytest.mark.parametrize("first_only", [True, False])
+def test_a_data_frame_of_mixed_values_is_said_to_be_what_does_not_fit(first_only):
+    items = [pd.DataFrame({"v": [1, "x"]})]
+    if first_only:
+        _, bad = table_of(items, Terms(Schema.of("v string"), "probes"), 0, first_only=True)
+        assert bad[0].error.code == "HF-S011"
+    else:
+        with pytest.raises(SourceError, match="HF-S011"):
+            table_of(items, Terms(Schema.of("v string"), "probes"), 0, first_only=False)
 
 
 @pytest.mark.parametrize("format", ["json", "csv"])
