@@ -12,10 +12,14 @@ Imports Spark, pandas and the engine only inside commands that need them:
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -307,7 +311,27 @@ def _progress_line(text: str) -> None:
 
 def main() -> None:
     """The console script."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        _leave(end)
+
+
+def _leave(end: SystemExit) -> NoReturn:
+    """All that is done at an end, but for taking the interpreter down.
+
+    Then, a thread of the background that comes out of a library in C++ is ended in the middle of it, and the whole
+    process with it: "terminate called without an active exception", with exit code 134 for whatever it was.
+    """
+    code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    if isinstance(end.code, str):
+        print(end.code, file=sys.stderr)
+    threading._shutdown()  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it any more
+            stream.flush()
+    os._exit(code)
 
 
 def _defect(error: Exception) -> int:

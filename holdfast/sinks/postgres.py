@@ -34,7 +34,7 @@ from holdfast.graph.secrets import Secret
 from holdfast.sinks.conninfo import password_in, shown, without_password
 from holdfast.sinks.pgtypes import as_csv, holds, refuse_altered, type_of
 from holdfast.sinks.table import TableSink, quoted
-from holdfast.sinks.writer import SinkContext, column_findings, refuse
+from holdfast.sinks.writer import SinkContext, column_findings, json_key_findings, refuse
 
 __all__ = ["NAME_BYTES_MAX", "PostgresSink", "PostgresWriter"]
 
@@ -83,7 +83,7 @@ class PostgresWriter:
         return f"{shown(self.url)}, table {self.name}{by}"
 
     def check(self, schema: Schema, *, sink: str = "") -> list[Finding]:
-        found = column_findings(schema, self.keys, sink)
+        found = column_findings(schema, self.keys, sink) + json_key_findings(schema, self.keys, sink)
         where = f"sink {sink!r}" if sink else ""
         for name in schema.names:
             if len(name.encode()) > NAME_BYTES_MAX:

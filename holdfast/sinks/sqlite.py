@@ -26,7 +26,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.sinks.file_table import FileTableSink
 from holdfast.sinks.table import quoted
 from holdfast.sinks.values import affinity_of, sql_columns
-from holdfast.sinks.writer import RESERVED, SinkContext, column_findings, refuse
+from holdfast.sinks.writer import RESERVED, SinkContext, column_findings, json_key_findings, refuse
 
 __all__ = ["SqliteWriter"]
 
@@ -51,7 +51,7 @@ class SqliteWriter:
         return f"SQLite {self.path}, table {self.table}{by}"
 
     def check(self, schema: Schema, *, sink: str = "") -> list[Finding]:
-        return column_findings(schema, self.keys, sink)
+        return column_findings(schema, self.keys, sink) + json_key_findings(schema, self.keys, sink)
 
     def open(self, context: SinkContext) -> SqliteSink:
         refuse(self.check(context.schema), context)

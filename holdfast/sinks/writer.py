@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from holdfast.errors import Broken, Finding, SinkError, UsageError
 from holdfast.frames.identity import FrameRecord
@@ -31,7 +32,7 @@ __all__ = [
     "OpenSink",
     "SinkContext",
     "Writer",
-    "column_findings",
+    "column_findings", "json_key_findings",
     "declared_flag",
     "declared_keys",
     "declared_new_columns",
@@ -127,6 +128,27 @@ def unusable(value: str, why: str, example: str) -> UsageError:
         effect="nothing was declared",
         do=f"write e.g. {example}",
     )
+
+
+def json_key_findings(schema: Schema, keys: Sequence[str], sink: str) -> list[Finding]:
+    """Of a table that holds nested values as JSON, where NaN is null: two keys would become one."""
+    return [
+        Finding(
+            "HF-K001",
+            "TableDoesNotFit",
+            f"key {key!r} is {schema.type_of(key)}, which holds floating-point numbers.",
+            where=f"sink {sink!r}" if sink else "",
+            why="the table holds it as JSON, where NaN and null are the same: two keys would become one",
+            effect="nothing was opened, nothing was written",
+            do="key by columns that are not nested, or turn the numbers into decimal or text in an operator",
+        )
+        for key in keys
+        if key in schema and kinds.is_nested(kind := schema.arrow.field(key).type) and _has_float(kind)
+    ]
+
+
+def _has_float(kind: pa.DataType) -> bool:
+    return kinds.is_floating(kind) or any(_has_float(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def column_findings(schema: Schema, keys: Sequence[str], sink: str) -> list[Finding]:

@@ -98,3 +98,13 @@ def test_a_folder_of_parquet_takes_any_name(tmp_path_factory, found):
         sink.write([make_frame(1, [list(range(len(found)))], schema=schema)])
     table = pq.read_table(next((folder / "average").glob("frame-*.parquet")))
     assert table.to_pylist() == [dict(zip(found, range(len(found)), strict=True))]
+
+
+@pytest.mark.parametrize("kind", ["array<double>", "struct<a: int, b: array<float>>"])
+def test_a_nested_key_of_floats_is_refused_where_it_becomes_json(kind):
+    """[NaN] and [null] were one key."""
+    schema = Schema.of(f"k {kind}, v int")
+    for writer in (write.sqlite("o.db", "t", keys=["k"]), write.postgres("postgresql://localhost/x", "t", keys=["k"])):
+        assert "HF-K001" in [finding.code for finding in writer.check(schema)]
+        assert writer.check(Schema.of("k array<int>, v int")) == []
+    assert write.duckdb("o.duckdb", "t", keys=["k"]).check(schema) == []

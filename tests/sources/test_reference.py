@@ -121,6 +121,15 @@ def test_declared_types_are_what_comes_out(tmp_path):
     assert actual.column("ts").cast("int64").to_pylist() == [1, 2, 3]
 
 
+def test_nanoseconds_before_1970_are_cut_off_as_those_after_it(tmp_path):
+    """Arrow cuts towards 1970: the last moment of the year before became the first of the next, and of another frame."""
+    path = tmp_path / "old.parquet"
+    counts = [-1, -999, -1000, -1001, 999, None]
+    pq.write_table(pa.table({"ts": pa.array(counts, pa.timestamp("ns"))}), path)
+    actual = read(refer(path, (0, 6)), Schema.of("ts timestamp"))
+    assert actual.column("ts").cast("int64").to_pylist() == [-1, -1, -1, -2, 0, None]
+
+
 def test_a_value_that_does_not_fit_is_refused_not_wrapped(tmp_path):
     path = tmp_path / "wide.parquet"
     pq.write_table(pa.table({"zone": [1, 2**40]}), path)

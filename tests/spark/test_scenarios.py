@@ -496,7 +496,8 @@ def test_a_users_own_session_gives_the_same_frames_and_is_told_what_it_lacks(tmp
     """Slower is said, unsafe is said, and the session is as it was afterwards."""
     made = subprocess.run(
         [sys.executable, "-c", USERS_OWN, str(tmp_path)],
-        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
+        # A name of its own: that of the machine need not be known to anybody, and plain Spark looks it up.
+        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1", "SPARK_LOCAL_HOSTNAME": "localhost"},
         capture_output=True,
         text=True,
         timeout=500,
