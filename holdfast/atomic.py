@@ -5,7 +5,7 @@ power: the content is synced before the rename, the folder after it, so no name 
 come back without its content. Without, both may be lost or torn in that case, and
 the caller has to be able to make the file again.
 
-A draft that was left behind by a death ends in `.draft` and is nobody's: `sweep`.
+A draft that was left behind by a death ends in `.PID-COUNT.draft` and is nobody's: `sweep`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 __all__ = ["drafted", "make_folder", "put_in_place", "sweep", "sync_file", "sync_folder", "sync_names", "sync_way", "write_whole"]
 
 _DRAFT = ".draft"
+_IS_DRAFT = re.compile(r"\.\d+-\d+\.draft$")  # as `drafted` names them: a user's file may end in .draft too
 _attempts = itertools.count()
 
 
@@ -104,7 +106,7 @@ def sync_names(root: Path | str, *, but: tuple[str, ...] = ()) -> None:
 
 def sweep(root: Path | str, *, but: tuple[str, ...] = ()) -> int:
     """Remove the drafts below a folder that attempts left which died; only while nobody writes there. `but`: as in `sync_names`."""
-    left = [here / name for here, names in _below(root, but) for name in names if name.endswith(_DRAFT)]
+    left = [here / name for here, names in _below(root, but) for name in names if _IS_DRAFT.search(name)]
     for path in left:
         path.unlink(missing_ok=True)
     return len(left)

@@ -76,3 +76,8 @@ def test_drafts_of_the_dead_are_swept(tmp_path):
     (tmp_path / "epoch").write_text("7")
 
     assert atomic.sweep(tmp_path) == 1 and os.listdir(tmp_path) == ["epoch"]
+
+
+def test_a_file_of_the_users_that_ends_like_a_draft_is_not_swept(tmp_path):
+    (tmp_path / "letter.draft").write_text("Dear")
+    assert atomic.sweep(tmp_path) == 0 and os.listdir(tmp_path) == ["letter.draft"]

@@ -134,6 +134,7 @@ class StreamQueue:
 class UnitInputState:
     stream: str
     feedback_frames: int = 0
+    since: int = 1  # frames before this one are none: over a feedback edge that is newer than they are
 
 
 @dataclass
@@ -480,7 +481,7 @@ class Board:
         taken: list[tuple[UnitInputState, Sealed | None]] = []
         for port in unit.inputs:
             wanted = n - port.feedback_frames
-            if wanted < 1:
+            if wanted < port.since:
                 taken.append((port, None))
                 continue
             queue = self.streams[port.stream]

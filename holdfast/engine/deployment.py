@@ -139,7 +139,8 @@ def begins(old: dict | None, units: Sequence[Unit], done: dict[str, int], fresh:
 
     `done` is the last frame of each unit of the old deployment. A unit that was here goes
     on; with a `fresh` operator it goes on at its own next frame, so that no consumer
-    misses one. A new unit begins where its consumers stand, or where all stand.
+    misses one. A new unit begins where its consumers stand, or where all stand. One that
+    was here makes no frame again, so it cannot take over a stream that stands behind it.
     """
     if old is None:
         return {unit.name: 0 for unit in units}
@@ -147,6 +148,7 @@ def begins(old: dict | None, units: Sequence[Unit], done: dict[str, int], fresh:
     at = dict(done)
     for unit in reversed(units):  # consumers first
         if unit.name in old["start"]:
+            _refuse_skipping(old, unit, done)
             found[unit.name] = done[unit.name] if fresh & {*unit.operators} else old["start"][unit.name]
             continue
         # A stream it takes over goes on where its old unit stopped; a consumer must find its next frame.
@@ -160,17 +162,39 @@ def begins(old: dict | None, units: Sequence[Unit], done: dict[str, int], fresh:
     return found
 
 
+def _refuse_skipping(old: dict, unit: Unit, done: dict[str, int]) -> None:
+    for stream in unit.outputs:
+        maker = old.get("streams", {}).get(stream, unit.name)
+        if (last := done.get(maker, 0)) < (at := done[unit.name]):
+            raise StateRefused(
+                "HF-R019",
+                "StreamSkipped",
+                f"unit {unit.name!r} has done frame {at} and is to make stream {stream!r} now, of which frame {last} is the last.",
+                why=f"unit {maker!r} made it until now; frames {last + 1} to {at} of it would never be made",
+                effect="nothing was started; state, queues and sinks are untouched",
+                do=f"undo that change, mend what held {maker!r} if something did, and let it catch up:\n"
+                f"holdfast run FILE --until-frame {at}\nthen make the change",
+            )
+
+
 def _unit_of(deployment: dict, operator: str) -> tuple[str, list[str]] | None:
     return next(((unit, own) for unit, own in deployment["units"].items() if operator in own), None)
 
 
-def sink_behind(sink: Sink, last: int, first: int) -> StateRefused:
+def sink_behind(sink: Sink, last: int, first: int, *, is_known: bool) -> StateRefused:
+    """`is_known`: the deployment before had it too."""
+    why = "it had acknowledged more: its table was deleted, restored from an older copy, or is another one"
+    do = "put the table back, or begin anew with another table and a folder of its own: --state DIR"
+    if not is_known:
+        why = f"the process went on without this sink, and frames {last + 1} to {first - 1} were kept for nobody"
+        do = f"leave its table as it is and write on to another one, under another name: sink({sink.stream!r}, ..., name='{sink.name}_2')"
+        do += "\nit begins where the process stands; or begin everything anew with another table and a folder of its own: --state DIR"
     return StateRefused(
         "HF-R006",
         "SinkBehind",
         f"sink {sink.name!r} has frames up to {last}; the oldest frame still kept is {first}.",
         where=sink.line,
-        why="it had acknowledged more: its table was deleted, restored from an older copy, or is another one",
+        why=why,
         effect="nothing was started; going on would leave a hole in the table",
-        do="put the table back, or begin anew with another table and a folder of its own: --state DIR",
+        do=do,
     )

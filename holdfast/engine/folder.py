@@ -44,6 +44,7 @@ __all__ = ["StateFolder", "delete_frame", "forget_unit", "state_folder"]
 
 # A ledger keeps the id of its last start: a process that is refused ten times a minute needs a week to forget it.
 _STARTS_MAX = 100_000
+_OURS = frozenset({"identity", "epoch", "deployment.json"})  # one of them is there from the first start on
 # Below the state folder: thrown away at each start, read by people alone, or Spark's, which has its own list (`sparkfiles`).
 _NOT_RELIED_ON = ("staging", "logs", "reports", "spark")
 
@@ -75,6 +76,7 @@ class StateFolder:
                 effect="nothing was started, nothing in it was touched",
                 do="give it a folder of your own: --state DIR; if it is yours, make it so: chown or chmod o-w",
             )
+        _refuse_strange(self.root, process)
         make_folder(self.root, sync=True, mode=0o700)
         with contextlib.suppress(PermissionError):  # somebody else's folder that we may write to stays as it is
             self.root.chmod(0o700)  # it was there already, made by hand
@@ -235,6 +237,26 @@ class StateFolder:
 
     def deploy(self, deployment: dict) -> None:
         write_whole(self.root / "deployment.json", as_note(deployment, indent=1), sync=True)
+
+
+def _refuse_strange(root: Path, process: str) -> None:
+    """A run deletes and overwrites by name in its folder: one that holds other things, and no state yet, is not taken."""
+    there = {entry.name for entry in root.iterdir()} if root.is_dir() else set()
+    if there & _OURS:
+        return
+    # Of a first start that was killed at once, and of a disk that is mounted there.
+    strange = sorted(name for name in there - {"lock", "lost+found"} if not name.startswith(".identity."))
+    if strange:
+        raise StateRefused(
+            "HF-R064",
+            "NotAStateFolder",
+            f"the folder given for the state of stream process {process!r} holds other things.",
+            where=str(root),
+            why=f"it was never used as a state folder and has {', '.join(strange[:3])}{' ...' * (len(strange) > 3)}; a run deletes "
+            "what it takes for leftovers of its own",
+            effect="nothing was started, nothing in it was touched",
+            do="name a folder that is empty or not there yet: --state DIR",
+        )
 
 
 def last_epoch(unit: Path) -> int:

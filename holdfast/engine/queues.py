@@ -15,6 +15,7 @@ from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
 from holdfast.engine.onhand import forget_leftovers, frames_on_disk
 from holdfast.engine.outlet import Outlet
+from holdfast.engine.ports import known_ports, stand_ports
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 from holdfast.sinks.ledger import KEPT_FRAMES
@@ -55,16 +56,20 @@ def stand_units(
     crew: Crew,
     guards: Guards | None,
     outlets: Sequence[Outlet],
-    known: dict[str, int],
+    old: dict | None,
+    new: dict,
 ) -> list[str]:
-    """Find the queues, and bring every unit to where it can go on; what is to be said of it."""
+    """Find the queues, and bring every unit to where it can go on; what is to be said of it. `new` is told since when ports read."""
     restore = partial(restore_queues, board, graph, folder, units, crew, guards)
     restore()
-    if told := crew.make_missing_again(stood(outlets, known)):
+    if told := crew.make_missing_again(stood(outlets, (old or {}).get("sinks", {}))):
         restore()
     if crew.place_lossy({outlet.sink.name: outlet.last for outlet in outlets}):
         restore()
-    return told
+    once = {source.name for source in graph.sources if not source.reader.reliable}
+    resume_at = {unit.name: crew[unit.name].resume_at for unit in units}
+    new["ports"], begun = stand_ports(board, resume_at, old, once=once, has_hosts=guards is not None)
+    return [*told, *begun]
 
 
 def after_reboot(
@@ -73,7 +78,7 @@ def after_reboot(
     units: Sequence[Unit],
     begun: Mapping[str, int],
     outlets: Sequence[Outlet],
-    known: dict[str, int],
+    old: dict | None,
     changed: Collection[str],
 ) -> list[str]:
     """If the machine went down since the last run: every unit goes back to what is whole; what is to be said of it."""
@@ -85,7 +90,7 @@ def after_reboot(
             torn.drop_torn_frames(path)
         return []
     folders = {unit.name: folder.unit(unit.name) for unit in units}
-    sinks = stood(outlets, known)
+    sinks = stood(outlets, (old or {}).get("sinks", {}))
     for outlet in outlets:
         if not outlet.sink.writer.idempotent:  # it cannot tell what it has: all that it may not have been shown
             maker = next(unit.name for unit in units if outlet.sink.stream in unit.outputs)
@@ -94,6 +99,7 @@ def after_reboot(
         units, folders, streams, begun, sinks,
         spark=[u.name for u in units if any(graph.operator(name).kind == "stream" for name in u.operators)],
         changed=[unit.name for unit in units if {*changed} & {*unit.operators}],
+        since={(unit.name, port): known_ports(old, unit.name)(port) or 1 for unit in units for port in unit.inputs},
         first={source.name: _first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
     )  # fmt: skip
 
@@ -124,7 +130,7 @@ def stand_sinks(
         is_new = sink.name not in known and not last
         begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
         if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
-            raise sink_behind(sink, last, first)
+            raise sink_behind(sink, last, first, is_known=sink.name in known)
         shown = last if sink.writer.idempotent else shown_until(folder.unit(board.maker_of(sink.stream)), 0)
         queue.seen = max(queue.seen, queue.sealed, shown)
         if last > queue.sealed:

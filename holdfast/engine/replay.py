@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.atomic import write_whole
 from holdfast.engine import deployment as deployed
 from holdfast.engine.folder import StateFolder, state_folder
 from holdfast.engine.profile import load_profile
@@ -32,6 +33,7 @@ from holdfast.errors import StateRefused, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Sink, Source
 from holdfast.graph.units import cut
+from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.sources.reader import SourceContext, SourceFrame
 from holdfast.sources.reference import Reference
@@ -115,13 +117,15 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
         frames = frames_of(kept, source, begin, last)
         newest.append(max(frames, default=begin - 1))
         sources.append(as_kept(source, frames, folder / "sources" / source.name / "kept"))
+    is_open = bool(newest) and last is None
     if newest:  # an input that has no end is replayed as far as it is sealed, and no window is closed for it
         last = min([*newest, *([last] if last is not None else [])])
     sinks, left_out = _retargeted(graph, into)
     name = f"{graph.name}_replay_{re.sub(r'[^A-Za-z0-9]+', '_', into).strip('_') or 'out'}"
     # Nobody is woken up for a replay.
     replayed = replace(graph, name=name, sources=tuple(sources), sinks=sinks, state=None, on_degraded=None)
-    _seed(replayed, kept, folder, begin, t0_us, {"of": str(kept.root.absolute()), "first": begin, "until": last, "into": into})
+    asked = {"of": str(kept.root.absolute()), "first": begin, "until": last, "into": into} | ({"open": True} if is_open else {})
+    last = _seed(replayed, kept, folder, begin, t0_us, asked)
     for source in sources:
         if isinstance(source.reader, KeptReader):
             source.reader.take()
@@ -301,20 +305,44 @@ class OpenKept:
 # ---- the folder ----
 
 
-def _seed(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int, asked: dict[str, Any]) -> None:
-    """A folder that says: deployed, every unit stands before the first frame. A replay that broke off goes on."""
+def _seed(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int, asked: dict[str, Any]) -> int | None:
+    """A folder that says: deployed, every unit stands before the first frame. A replay that broke off goes on.
+
+    Returns the last frame: of an input without an end, what was sealed when the replay was first asked for.
+    """
     note = folder / "replay.json"
     if note.exists():
         before = json.loads(note.read_text())
-        if before == asked:
-            return
+        if before == asked or ("open" in asked and before == asked | {"until": before["until"]}):
+            _take_changes(kept, folder, asked["into"])
+            return before["until"]
         raise _refused(
             "HF-R011", "ReplayExists", f"another replay into {asked['into']!r} was begun before.", str(folder),
             f"it was of frames {before['first']} to {before['until'] or 'the end'}",
             "name another target; or remove that folder, and the table or folder it wrote to",
         )  # fmt: skip
     seed_folder(graph, kept, folder, begin, t0_us)
-    note.write_text(json.dumps(asked))
+    write_whole(note, json.dumps(asked))
+    return asked["until"]
+
+
+def _take_changes(kept: Kept, folder: Path, into: str) -> None:
+    """Parameters that were changed in the original since the replay was begun hold from the same frames here."""
+    ours, theirs = (
+        list(Journal(root / "config", "changes", keep=None, counted=True).entries()) if (root / "config").is_dir() else []
+        for root in (folder, kept.root)
+    )
+    if not (more := theirs[len(ours) :]):
+        return
+    first = min(each["frame"] for each in more)
+    done = max((each["n"] for path in folder.glob("units/*") for each in Journal(path, "permits").tail(1)), default=0)
+    if first <= done:
+        raise _refused(
+            "HF-R011", "ReplayExists", f"the replay into {into!r} has done frame {done:,}, and the original was changed from frame {first:,} on.",
+            str(folder), f"parameter {more[0]['name']!r} was set there after the replay had been begun, which was ahead of it",
+            "name another target; or remove that folder, and the table or folder it wrote to",
+        )  # fmt: skip
+    shutil.copytree(kept.root / "config", folder / "config", dirs_exist_ok=True)
 
 
 def seed_folder(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int) -> None:

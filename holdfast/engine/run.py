@@ -38,6 +38,7 @@ from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
 from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet, rows_refused
+from holdfast.engine.ports import first_wanted
 from holdfast.engine.profile import Profile
 from holdfast.engine.promises import PromiseWatch
 from holdfast.engine.queues import after_reboot, stand_sinks, stand_units
@@ -190,10 +191,10 @@ class Run:
         for sink in self.graph.sinks:
             self._outlets.append(Outlet(sink, self.graph, schemas[sink.stream], **opened))
         known = (old or {}).get("sinks", {})
-        self.notes += after_reboot(self.folder, self.graph, units, self._begin, self._outlets, known, self.changes.names)
+        self.notes += after_reboot(self.folder, self.graph, units, self._begin, self._outlets, old, self.changes.names)
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
-        self.notes += stand_units(self._board, self.graph, self.folder, units, self._units, self._guards, self._outlets, known)
+        self.notes += stand_units(self._board, self.graph, self.folder, units, self._units, self._guards, self._outlets, old, new)
         if self._durable is not None:
             self._durable.begin()
         self.folder.mark_booted()
@@ -302,8 +303,7 @@ class Run:
 
     def _open_sources(self, clock: FrameClock | None, epoch: int) -> None:
         for source in self.graph.sources:
-            readers = [q for q in self._units if any(p.stream == source.name for p in q.unit.inputs)]
-            from_n = max(1, min((q.resume_at for q in readers), default=1))
+            from_n = first_wanted(self._board, {query.unit.name: query.resume_at for query in self._units}, source.name)
             queue = self._board.streams[source.name]
             queue.sealed = from_n - 1
             queue.acked = {name: max(from_n - 1, n) for name, n in queue.acked.items()}

@@ -30,7 +30,7 @@ from holdfast.atomic import sync_file, write_whole
 from holdfast.engine.sparkfiles import keep_listed
 from holdfast.errors import HoldfastError, StateRefused
 from holdfast.frames.files import list_frames, read_frame
-from holdfast.graph.units import Unit
+from holdfast.graph.units import Unit, UnitInput
 from holdfast.operators.runs import is_whole
 from holdfast.records.journal import Journal
 
@@ -150,11 +150,12 @@ def state_is_whole(unit: Path, record: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """Who reads a stream: a unit, `delay` frames behind, or a sink that has frames up to `has`."""
+    """Who reads a stream: a unit, `delay` frames behind and none before `since`, or a sink that has frames up to `has`."""
 
     unit: str = ""
     delay: int = 0
     has: int = 0
+    since: int = 1
 
 
 @dataclass
@@ -180,7 +181,7 @@ def positions(found: Mapping[str, Found]) -> dict[str, int]:
         moved = False
         for name, each in found.items():
             for stream, there in each.frames.items():
-                has = [needs_after(b.unit) - b.delay if b.unit else b.has for b in each.below.get(stream, ())]
+                has = [max(needs_after(b.unit) - b.delay, b.since - 1) if b.unit else b.has for b in each.below.get(stream, ())]
                 missing = next((n for n in range(max(0, min(has, default=at[name])) + 1, at[name] + 1) if n not in there), None)
                 began = each.candidates[-1]
                 if missing is not None and missing > began:
@@ -202,11 +203,12 @@ def go_back(
     spark: Iterable[str],
     changed: Iterable[str],
     first: Mapping[str, int],
+    since: Mapping[tuple[str, UnitInput], int] | None = None,
 ) -> list[str]:
     """Bring the journals of all units to where they can go on; what is to be said of it.
 
     `sinks`: by stream, the last frame that each sink has. `spark`: units whose state Spark keeps.
-    `first`: by source, the first frame that can still be read of it; 1 where none is given.
+    `first`: by source, the first frame that can still be read of it; 1 where none is given. `since`: as in `engine.ports`.
     """
     found, last = {}, {}
     for unit in units:
@@ -222,7 +224,12 @@ def go_back(
             found[name].spark = keep_listed(folder / "spark")
     for unit in units:
         for stream in unit.outputs:
-            readers = [Below(other.name, port.feedback_frames) for other in units for port in other.inputs if port.stream == stream]
+            readers = [
+                Below(other.name, port.feedback_frames, since=(since or {}).get((other.name, port), 1))
+                for other in units
+                for port in other.inputs
+                if port.stream == stream
+            ]
             found[unit.name].below[stream] = readers + [Below(has=n) for n in sinks.get(stream, ())]
     at = positions(found)
     said = []
@@ -233,8 +240,9 @@ def go_back(
         if name in set(changed):
             raise _changed(name, goes_on + 1, last[name])
         for port in unit.inputs:
-            if goes_on + 1 < first.get(port.stream, 1):
-                raise _gone(name, folders[name], last[name], goes_on + 1, port.stream, first[port.stream])
+            needed = max(1, goes_on + 1 - port.feedback_frames)
+            if needed < first.get(port.stream, 1):
+                raise _gone(name, folders[name], last[name], needed, port.stream, first[port.stream])
         Journal(folders[name], "commits").cut_after(goes_on)
         said.append(
             f"the machine went down: unit {name} makes frames {goes_on + 1} to {last[name]} again, what was on disk of them is not whole"

@@ -1,6 +1,7 @@
 """Logical hosts: a folder each, in which units, their sealed frames and backups of other hosts' units lie.
 
     HOST/host.json      the mark: which host this is, of whom, and its how-manieth folder
+    HOST/claim          the start of the state folder that used it last (`starts` there): a copy of the folder does not know it
     HOST/units/NAME/    near checkpoint of a unit that lives here
     HOST/streams/NAME/  sealed frames of its outputs that somebody still needs
     HOST/staging/       what is being sealed
@@ -37,6 +38,7 @@ from holdfast.records.notes import as_note, as_word, note_in, read_note, read_wo
 __all__ = ["Homes", "identity_of"]
 
 _MARK = "host.json"
+_CLAIM = "claim"
 # Whoever deletes a folder is done after a moment; one that cannot be made for longer is broken.
 _PATIENCE_S = 5.0
 _AGAIN_S = 0.05
@@ -62,7 +64,13 @@ class Homes:
     def open(self) -> list[str]:
         """Make the folders that are missing; returns the hosts that had lost theirs."""
         self.lives = self._read_lives()
-        return [name for name in self._folders if self.reopen(name)]
+        for host in self._folders:  # all, before one is touched
+            self._refuse_copies(host)
+        lost = [name for name in self._folders if self.reopen(name)]
+        for host in self._folders:
+            if host not in lost:
+                self._claim(host)
+        return lost
 
     @cached_property
     def identity(self) -> str:
@@ -94,6 +102,7 @@ class Homes:
                     raise _unusable(host, self._folders[host], error) from None
                 time.sleep(_AGAIN_S)
             else:
+                self._claim(host)
                 return life is not None
 
     def _make(self, host: str, life: int | None) -> None:
@@ -122,6 +131,32 @@ class Homes:
             effect="nothing in it was touched",
             do="give each host of each process a folder of its own, or put the folders back; to begin anew empty this one",
         )
+
+    def _refuse_copies(self, host: str) -> None:
+        """Two copies of a state folder would work on one host, at once or in turns, and each would miss what the other did."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            claim = (self._folders[host] / _CLAIM).read_text().strip()
+            if self._mark(host) is None or claim in self._starts():
+                return
+            raise StateRefused(
+                "HF-R020",
+                "HostOfACopy",
+                f"the folder of host {host!r} was used by a start that this state folder does not know.",
+                where=str(self._folders[host]),
+                why=f"state folder {self._root} is a copy, or was put back from an older copy, and another one has run since, or runs",
+                effect="nothing was started, nothing in it was touched",
+                do="use the newer copy of the state folder; or, if that one is gone for good and does not run, let this one go on\n"
+                f"with what the hosts have: rm {' '.join(str(folder / _CLAIM) for folder in self._folders.values())}",
+            )
+
+    def _starts(self) -> list[str]:
+        path = self._root / "starts"
+        return path.read_text(errors="replace").split() if path.exists() else []
+
+    def _claim(self, host: str) -> None:
+        if starts := self._starts():
+            with contextlib.suppress(FileNotFoundError):  # it is deleted at this moment: a loss like any other
+                _write(self._folders[host] / _CLAIM, starts[-1] + "\n")
 
     def lost(self) -> list[str]:
         """Hosts whose folder went away while they were in use."""

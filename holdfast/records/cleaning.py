@@ -26,9 +26,6 @@ from holdfast.records.usage import human_bytes
 
 __all__ = ["Cleaned", "Spare", "clean_folder", "clean_lines", "held_still"]
 
-# As many commit records as a restart may go back to: their state files stay (engine.unit).
-_RECORDS_KEPT = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Spare:
@@ -143,7 +140,7 @@ def _spare_of_unit(kept: Kept, folder: Path) -> Iterator[tuple[Path, str]]:
         yield each, "notes of tasks whose frame is done"
     named = {
         run[0]
-        for record in kept.commits(folder.name)[-_RECORDS_KEPT:]
+        for record in kept.commits(folder.name)  # all: a run drops those that no restart, remake or loss of power goes back to
         for shards in record["state"].values()
         for runs in shards.values()
         for run in runs

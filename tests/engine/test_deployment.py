@@ -97,3 +97,16 @@ def test_state_that_would_lie_in_another_unit_is_not_dropped_in_silence():
 
 def test_code_without_state_may_change():
     assert compare(deployment(process()), deployment(process(factor=3)), fresh=(), keep=()).changed == ("warm",)
+
+
+def test_a_unit_that_was_here_takes_over_no_stream_that_stands_behind_it():
+    """Frames in between would never be made, and whoever keeps no ledger would not notice."""
+    old = deployed(A, B)
+    both = Unit("b", ("a", "b"), (), ("a", "b"), (UnitInput("readings", 0),), ("a", "b"), "", None)
+
+    with pytest.raises(StateRefused) as refused:
+        begins(old, [both], {"a": 7, "b": 9}, set())
+    assert refused.value.code == "HF-R019" and "--until-frame 9" in refused.value.do
+
+    assert begins(old, [both], {"a": 9, "b": 9}, set()) == {"b": 0}
+    assert begins(old, [both], {"a": 9, "b": 7}, set()) == {"b": 0}, "made again, and compared"

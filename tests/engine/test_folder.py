@@ -187,3 +187,24 @@ def test_a_folder_that_lost_its_deployment_is_not_taken_for_a_new_one(tmp_path):
     Journal(folder.unit("hot"), "commits").append({"n": 1, "state": {}})
     with pytest.raises(StateRefused, match=r"HF-R042(.|\n)*deployment.json(.|\n)*it is gone"):
         folder.deployment()
+
+
+def test_a_folder_with_other_things_is_not_taken_for_state(tmp_path):
+    """HF-R064: a run deletes `staging` and drafts in its folder, whoever made them."""
+    strange = tmp_path / "project"
+    (strange / "staging").mkdir(parents=True)
+    (strange / "staging" / "thesis").write_text("mine")
+    with pytest.raises(StateRefused) as refused:
+        StateFolder(strange).acquire("kiln")
+    assert refused.value.code == "HF-R064" and "--state DIR" in refused.value.do
+    assert [path.name for path in strange.rglob("*")] == ["staging", "thesis"]
+
+    own = StateFolder(tmp_path / "state")
+    own.acquire("kiln")
+    own.release()
+    (tmp_path / "state" / "notes.txt").write_text("of a person, in a folder of ours")
+    StateFolder(tmp_path / "state").acquire("kiln")
+    (tmp_path / "killed").mkdir()
+    for name in ("lock", ".identity.17.tmp"):  # a first start that was killed at once
+        (tmp_path / "killed" / name).write_text("")
+    StateFolder(tmp_path / "killed").acquire("kiln")

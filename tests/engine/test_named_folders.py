@@ -86,7 +86,7 @@ def test_folders_of_a_run_that_was_killed_are_named_by_the_next(names, tmp_path)
     left = [root / "units" / "u" / "runs" / "summed", root / "streams" / "logs", root / "sources" / "rows" / "log"]
     for folder in left:
         folder.mkdir(parents=True)
-
+    (root / "deployment.json").touch()
     draft = left[0] / "a.arrow.4711-0.draft"
     draft.touch()
 

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
+from holdfast.engine.config import Config
 from holdfast.engine.exclusions import Exclusions
 from holdfast.engine.replay import KeptReader, planned
 from holdfast.errors import StateRefused, UsageError
+from holdfast.graph.model import Param
+from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.sources.reader import SourceContext
 from tests.records.conftest import SCHEMA, Folder
@@ -23,7 +26,7 @@ def original(tmp_path):
     folder = Folder(tmp_path / ".holdfast" / "kiln", tmp_path)
     folder.run_unit(folder.seal_source())
     (folder.root / "config").mkdir()
-    (folder.root / "config" / "changes.000000000001.jsonl").write_text("{}")
+    (folder.root / "config" / "changes.000000000001.jsonl").write_text('{"n": 1, "frame": 1, "name": "limit", "value": 90.0}\n')
     return folder
 
 
@@ -180,3 +183,44 @@ def test_the_shell_says_what_a_replay_is(original, monkeypatch, words):
 
     assert result.exit_code == 2
     assert "HF-E027" in result.stderr
+
+
+def test_a_parameter_that_was_changed_meanwhile_holds_when_a_replay_goes_on(original):
+    """Its frames had the values of when it was begun, though the original had others."""
+    kept, config = Kept(original.root), original.root / "config"
+    (config / "changes.000000000001.jsonl").unlink()
+    limit = (Param("limit", 90.0),)
+    Config(config, limit).set("limit", 80.0, frame=2, key=None, note="", who="", at="")
+    replay = planned(kiln(), kept, into="again", first=1, until=9)
+    permits = Journal(state := replay.folder / "units" / "hot", "permits")
+    permits.append({"n": 5})
+    permits.close()
+
+    Config(config, limit).set("limit", 70.0, frame=6, key=None, note="", who="", at="")
+    planned(kiln(), kept, into="again", first=1, until=9)
+
+    found = Config(replay.folder / "config", limit)
+    assert [found.at(n)["limit"]["value"] for n in (1, 2, 5, 6)] == [90.0, 80.0, 80.0, 70.0]
+    # The replay of a file may be ahead of the original.
+    permits = Journal(state, "permits")
+    permits.append({"n": 8})
+    permits.close()
+    Config(config, limit).set("limit", 60.0, frame=8, key=None, note="", who="", at="")
+    with pytest.raises(StateRefused, match="HF-R011") as refused:
+        planned(kiln(), kept, into="again", first=1, until=9)
+    assert "another target" in refused.value.do
+    planned(kiln(), kept, into="anew", first=1, until=9)
+
+
+def test_a_replay_of_an_input_without_end_goes_on_though_more_was_sealed_since(original):
+    """Asked for with the same words, it ends where it was to end."""
+    journal = original.root / "sources" / "probes"
+    [seals] = journal.glob("sealed.*.jsonl")
+    whole = seals.read_text()
+    (original.root / "config" / "changes.000000000001.jsonl").unlink()
+    seals.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    first = planned(kiln(reader=live()), Kept(original.root), into="again", first=1, until=None)
+    seals.write_text(whole)
+    again = planned(kiln(reader=live()), Kept(original.root), into="again", first=1, until=None)
+    assert first.until == again.until == 2
+    assert planned(kiln(reader=live()), Kept(original.root), into="anew", first=1, until=None).until == 3

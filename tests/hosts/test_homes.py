@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
+from holdfast.engine.folder import StateFolder
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host
 from holdfast.hosts.homes import Homes
@@ -85,3 +87,42 @@ def test_backups_under_one_url_are_apart(tmp_path):
     assert one.stores_of("pulse") == homes(tmp_path / "one" / "ward", backup=nas).stores_of("pulse")
     shutil.rmtree(tmp_path / "two")
     assert homes(tmp_path / "two" / "ward", backup=nas).stores_of("pulse") != two.stores_of("pulse")
+
+
+def test_a_copy_of_a_state_folder_does_not_work_on_the_hosts_of_the_other(tmp_path):
+    """HF-R020: at once or in turns, each would miss what the other has shown to a callback."""
+    hosts = [Host(name, str(tmp_path / "hosts" / name)) for name in ("a", "b")]
+
+    def started(name: str) -> None:
+        folder = StateFolder(tmp_path / name)
+        folder.acquire("plant")
+        try:
+            Homes(folder.root, hosts, None, []).open()
+        finally:
+            folder.release()
+
+    started("state")
+    shutil.copytree(tmp_path / "state", tmp_path / "copy")
+    started("state")
+    for _ in range(2):  # however often it tries
+        with pytest.raises(StateRefused) as refused:
+            started("copy")
+        assert refused.value.code == "HF-R020"
+    started("state")
+    started("state")
+    for claim in refused.value.do.rpartition(" rm ")[2].split():
+        Path(claim).unlink()
+    started("copy")
+    with pytest.raises(StateRefused, match="HF-R020"):
+        started("state")
+
+
+def test_a_host_that_was_lost_is_claimed_anew(tmp_path):
+    folder = StateFolder(tmp_path / "state")
+    folder.acquire("plant")
+    homes = Homes(folder.root, [Host("a", str(tmp_path / "a"))], None, [])
+    assert homes.open() == []
+    shutil.rmtree(tmp_path / "a")
+    assert homes.lost() == ["a"] and homes.reopen("a")
+    assert homes.open() == []
+    folder.release()

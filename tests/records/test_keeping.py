@@ -85,6 +85,18 @@ def test_cleaning_says_first_and_removes_with_yes_only(littered):
     assert clean_folder(littered.root).spare == ()
 
 
+def test_state_of_every_commit_stays(littered):
+    """A frame that no sink has written is made again from the state before it, many frames back."""
+    runs = littered.root / "units" / "hot" / "runs" / "hot"
+    journal = Journal(littered.root / "units" / "hot", "commits")
+    for n in range(5, 15):
+        (runs / f"{n}.arrow").write_text("state")
+        journal.append({"n": n, "outputs": {}, "state": {"hot": {"0": [[f"{n}.arrow", 4]]}}})
+    journal.close()
+    clean_folder(littered.root, remove=True)
+    assert len(list(runs.iterdir())) == 11 and not (runs / "stray.arrow").exists()
+
+
 def test_rows_set_aside_and_reports_go_only_when_asked(littered):
     clean_folder(littered.root, remove=True)
     assert (littered.root / "sources/probes/quarantine/00000002.parquet").exists()

@@ -193,6 +193,88 @@ def test_a_table_that_is_an_older_copy_is_put_back_or_made_anew(kiln):
     assert kiln.table(db="other.db") == sqlite3.connect(new).execute("select ts, zone from warm order by 1, 2").fetchall()
 
 
+HELD = 'probes.where("celsius < 73 or raise_error(string(celsius)) is null")'
+HOT = """
+@p.operator(over="frame")
+def hot(probes):
+    return probes.where("celsius > 70")
+p.sink("hot", hf.write.sqlite("kiln.db", "hot"))
+"""
+
+
+def test_a_sink_that_was_away_goes_on_under_another_name(kiln):
+    """HF-R006: what was made meanwhile was kept for nobody."""
+    with_sink, sink = kiln.text, 'p.sink("warm", hf.write.sqlite("kiln.db", "warm"))'
+    assert kiln.run(until=2) is None
+    kiln.text = with_sink.replace(sink, "")
+    assert kiln.run(until=4) is None
+    kiln.text = with_sink
+    error = kiln.refused("HF-R006", "sink('warm', ..., name='warm_2')")
+    assert "frames 3 to 4" in error.why
+    kiln.text = with_sink.replace(sink, 'p.sink("warm", hf.write.sqlite("kiln.db", "warm_2"), name="warm_2")')
+    assert kiln.run() is None
+    assert len(kiln.table()) == 4 and len(kiln.table("warm_2")) == 2 * (FRAMES - 4)
+
+
+def test_a_unit_that_reads_another_stream_catches_up_first(kiln):
+    """HF-R018: it was given up at its second frame, and the stream it is to read is long past that."""
+    apart = HOT.replace('over="frame"', 'over="frame", apart=True')
+    good = kiln.text
+    kiln.text = good + apart.replace('probes.where("celsius > 70")', HELD)
+    assert kiln.run().code == "HF-O001"
+    kiln.text = good + apart.replace("probes", "warm")
+    kiln.refused("HF-R018", "undo that change and run until 'hot' stands where 'warm' does")
+    kiln.text = good + apart
+    assert kiln.run() is None
+    kiln.text = good + apart.replace("probes", "warm")
+    assert kiln.run() is None
+    assert kiln.is_whole() and len(kiln.table("hot")) == 2 * FRAMES
+
+
+def test_a_stream_that_stands_behind_catches_up_before_another_unit_makes_it(kiln):
+    """HF-R019: without it the function never saw the frames in between, and nobody said so."""
+    head = kiln.text[: kiln.text.index("@p.keyed")]
+    sink = 'p.sink("warm", hf.write.foreach_batch(lambda df, n: open("got", "a").write(f"{n} {df.count()}\\n")))\n'
+    kiln.text = head.replace('probes.where("celsius > 60")', HELD) + sink + HOT
+    assert kiln.run().code == "HF-O001"
+    kiln.text = head + sink + HOT.replace("probes", "warm")
+    kiln.refused("HF-R019", f"--until-frame {FRAMES + 1}")
+    kiln.text = head + sink + HOT
+    assert kiln.run(until=FRAMES + 1) is None
+    kiln.text = head + sink + HOT.replace("probes", "warm")
+    assert kiln.run() is None
+    assert (kiln.folder / "got").read_text().split("\n") == [*(f"{n} 2" for n in range(1, FRAMES + 1)), f"{FRAMES + 1} 0", ""]
+    assert len(kiln.table("hot")) == 2 * FRAMES
+
+
+def test_frames_before_are_there_after_a_stop_where_they_are_a_sources_or_the_edge_is_new(kiln):
+    """Both ended as a defect of ours, at every start."""
+    before = """
+@p.operator(over="frame", apart=True, inputs={"last": hf.feedback("probes", schema="ts timestamp, zone int, celsius double")})
+def steps(probes, last):
+    return probes.join(last.selectExpr("zone", "celsius as was"), "zone", "left")
+p.sink("steps", hf.write.sqlite("kiln.db", "steps"))
+"""
+    totals = """
+@p.operator(over="frame", apart=True, inputs={"last": hf.feedback("totals", schema="zone int, n bigint")})
+def totals(warm, last):
+    return warm.selectExpr("zone", "1L as n").unionByName(last).groupBy("zone").agg({"n": "sum"}).withColumnRenamed("sum(n)", "n")
+p.sink("totals", hf.write.sqlite("kiln.db", "totals"))
+"""
+    good = kiln.text
+    kiln.text = good + before
+    assert kiln.run(until=2) is None
+    kiln.text = good + before + totals
+    assert kiln.run(until=4) is None
+    assert kiln.run() is None
+    assert kiln.run() is None
+    assert kiln.is_whole()
+    db = sqlite3.connect(kiln.folder / "kiln.db")
+    steps = db.execute("select celsius - was from steps order by ts").fetchall()
+    assert steps == [(None,)] * 2 + [(1.0,)] * (2 * FRAMES - 2)
+    assert db.execute("select max(n) from totals").fetchone() == (FRAMES - 2,), "counted from where it began"
+
+
 def test_a_query_that_was_ended_from_outside_goes_on_when_it_is_run_again(kiln):
     """HF-U031: somebody cancels its job, as the links of Spark's own pages do."""
     begun, may_end = kiln.folder / "begun", kiln.folder / "may_end"
