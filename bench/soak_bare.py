@@ -17,6 +17,7 @@ import argparse
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -49,6 +50,8 @@ def base(folder: Path) -> Path:
     for path in Path("/etc/apt/apt.conf.d").glob("99*"):
         shutil.copy(path, made / "etc/apt/apt.conf.d")
     shutil.copy("/etc/resolv.conf", made / "etc/resolv.conf")
+    # As Debian's installer and every container has it; debootstrap leaves it to them.
+    (made / "etc/hosts").write_text(f"127.0.0.1\tlocalhost\n127.0.1.1\t{socket.gethostname()}\n::1\tlocalhost ip6-localhost\n")
     install = f"apt-get update -qq && apt-get install -y -qq --no-install-recommends {PACKAGES} && useradd -m someone"
     _quiet(["chroot", str(made), "sh", "-c", f"DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; {install}"],
            folder / "packages.log")  # fmt: skip

@@ -53,7 +53,11 @@ def gone_since(old: Mapping[str, Any] | None, units: Sequence[Unit], root: Path)
     for name in old["units"]:
         folder = Path(old.get("homes", {}).get(f"units/{name}", root / "units" / name))
         record = (Journal(folder, "commits", vital=False).last() if folder.is_dir() else None) or {}
-        moved = {stream for stream, maker in old["streams"].items() if maker == name and stream not in makes.get(name, ())}
+        if name in makes and name in found:  # made here again, and its record has counted on
+            told = {*makes[name]} & {*record.get("tally", {})}
+            own = {stream: counts for stream, counts in found[name]["tally"].items() if stream not in told}
+            found[name] = found[name] | {"tally": own}
+        moved = {stream for stream, maker in old.get("streams", {}).items() if maker == name and stream not in makes.get(name, ())}
         tally = {stream: counts for stream, counts in record.get("tally", {}).items() if stream in moved}
         late = {} if name in makes else record.get("too_late", {})
         if name in makes and not tally:
@@ -71,10 +75,11 @@ def gone_since(old: Mapping[str, Any] | None, units: Sequence[Unit], root: Path)
 
 def _below(old: Mapping[str, Any], name: str) -> set[str]:
     """Streams of the unit and of all that read them, directly or not."""
-    found = {stream for stream, maker in old["streams"].items() if maker == name}
+    makers = old.get("streams", {})
+    found = {stream for stream, maker in makers.items() if maker == name}
     while True:
         readers = {unit for unit, streams in old.get("inputs", {}).items() if found & {*streams}}
-        more = {stream for stream, maker in old["streams"].items() if maker in readers} - found
+        more = {stream for stream, maker in makers.items() if maker in readers} - found
         if not more:
             return found
         found |= more

@@ -21,6 +21,7 @@ for a process without protections.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -29,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.atomic import make_folder, sync_way, write_whole
+from holdfast.atomic import make_folder, put_in_place, sync_file, sync_names, sync_way, write_whole
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host, spread
 from holdfast.graph.secrets import Secret
@@ -227,7 +228,7 @@ class Homes:
             make_folder(new, sync=True, mode=0o700)
             for entry in old.iterdir():
                 if entry.name != "quarantine" and not (new / entry.name).exists():
-                    shutil.move(entry, new / entry.name)
+                    _move(entry, new / entry.name)
 
     # ---- where copies lie ----
 
@@ -254,6 +255,28 @@ class Homes:
     @property
     def needed(self) -> int:
         return self._backup.needed_of
+
+
+def _move(entry: Path, final: Path) -> None:
+    """To another disk, too: whoever dies in between leaves it whole under the old name or the new one, or both."""
+    try:
+        return os.rename(entry, final)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+    draft = final.with_name(f"{final.name}.moving")
+    if draft.is_dir():
+        shutil.rmtree(draft)
+    if entry.is_dir():
+        shutil.copytree(entry, draft, symlinks=True)
+        for path in draft.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                sync_file(path)
+        sync_names(draft)
+    else:
+        shutil.copy2(entry, draft)
+    put_in_place(draft, final, sync=True)
+    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def identity_of(root: Path) -> str:

@@ -98,6 +98,17 @@ def test_a_stream_that_another_unit_makes_now_keeps_its_counts(root):
     assert gone_since(new, [Kept(), Taker()], root).tally("alarms").lost == 2
 
 
+def test_a_stream_that_comes_back_before_anything_was_made_is_counted_once(root):
+    class Away:
+        name, outputs = "alarms", ("other",)
+
+    class Back:
+        name, outputs = "alarms", ("alarms",)
+
+    away = OLD | {"streams": {"other": "alarms"}, "gone": gone_since(OLD, [Away()], root).units}
+    assert gone_since(away, [Back()], root).tally("alarms") == Tally()  # its own record has them
+
+
 def test_rows_in_quarantine_of_a_unit_that_is_gone_are_not_lost(tmp_path):
     decided = Exclusions(tmp_path / "units" / "beats")
     record = {"operator": "beats", "on_error": "quarantine", "rows": 2, "error": "E", "at": 1.0}

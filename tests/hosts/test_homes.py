@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -126,3 +130,36 @@ def test_a_host_that_was_lost_is_claimed_anew(tmp_path):
     assert homes.lost() == ["a"] and homes.reopen("a")
     assert homes.open() == []
     folder.release()
+
+
+@pytest.mark.parametrize("dies_at", [0, 1, 2, 3])
+def test_what_is_brought_to_another_disk_is_whole_whenever_the_move_dies(tmp_path, monkeypatch, dies_at):
+    """The next start found a part under the new name, and took it for all of it."""
+    old = tmp_path / "units" / "pulse" / "runs"
+    old.mkdir(parents=True)
+    for name in "abc":
+        (old / name).write_text(name * 9)
+    made = homes(tmp_path, at=tmp_path / "disks")
+    rename, copytree, dead = os.rename, shutil.copytree, []
+
+    def across(source, final):
+        if Path(source).parent.name == "pulse" and not str(source).endswith(".moving"):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, final)
+
+    def copy(source, final, **options):
+        if len(dead) == dies_at:
+            raise KeyboardInterrupt
+        dead.append(source)
+        return shutil.copy2(source, final, **options)
+
+    monkeypatch.setattr(os, "rename", across)
+    monkeypatch.setattr(shutil, "copytree", partial(copytree, copy_function=copy))
+    with contextlib.nullcontext() if dies_at == 3 else pytest.raises(KeyboardInterrupt):
+        made.bring({})
+    monkeypatch.setattr(shutil, "copytree", copytree)
+    made.bring({})
+
+    runs = made.unit_folder("pulse") / "runs"
+    assert {path.name: path.read_text() for path in runs.iterdir()} == {name: name * 9 for name in "abc"}
+    assert not old.exists()
