@@ -259,8 +259,17 @@ class Disk:
     def image(self, chance: random.Random | None) -> None:
         """Make the roots what is left of them; None: as if the power had stayed."""
         for root, inode in self._top.items():
-            _emptied(Path(root))
-            self._lay_out(Path(root), inode, chance)
+            before = None if chance is None else chance.getstate()
+            for left in range(50, -1, -1):
+                _emptied(Path(root))
+                try:
+                    self._lay_out(Path(root), inode, chance)
+                    break
+                except FileExistsError:  # by Spark's maintenance, of the run before: the same image once more
+                    if not left:
+                        raise
+                    if chance is not None:
+                        chance.setstate(before)
 
     def _lay_out(self, path: Path, inode: int, chance: random.Random | None) -> None:
         whole_way = "all" if chance is None else chance.choices(("none", "all", "each"), (3, 2, 5))[0]

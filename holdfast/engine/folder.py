@@ -244,8 +244,8 @@ def _refuse_strange(root: Path, process: str) -> None:
     there = {entry.name for entry in root.iterdir()} if root.is_dir() else set()
     if there & _OURS:
         return
-    # Of a first start that was killed at once, and of a disk that is mounted there.
-    strange = sorted(name for name in there - {"lock", "lost+found"} if not name.startswith(".identity."))
+    # Of a first start that was killed at once or lost its power (names are synced with `starts`), and of a disk that is mounted there.
+    strange = sorted(name for name in there - {"lock", "starts", "lost+found"} if not name.startswith(".identity."))
     if strange:
         raise StateRefused(
             "HF-R064",

@@ -205,6 +205,6 @@ def test_a_folder_with_other_things_is_not_taken_for_state(tmp_path):
     (tmp_path / "state" / "notes.txt").write_text("of a person, in a folder of ours")
     StateFolder(tmp_path / "state").acquire("kiln")
     (tmp_path / "killed").mkdir()
-    for name in ("lock", ".identity.17.tmp"):  # a first start that was killed at once
+    for name in ("lock", ".identity.17.tmp", "starts"):  # a first start that was killed at once, or lost its power
         (tmp_path / "killed" / name).write_text("")
     StateFolder(tmp_path / "killed").acquire("kiln")

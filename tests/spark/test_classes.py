@@ -62,6 +62,7 @@ def test_a_session_opens_beside_a_truncated_archive(prepared, tmp_path):
     archive = class_archive(find_java(), cache_dir({"XDG_CACHE_HOME": str(tmp_path)}))
     shutil.copytree(prepared["classes"]["folder"], archive.folder)
     assert archive.is_whole()
+    archive.classes.chmod(0o600)  # nobody may write to it, but for root
     os.truncate(archive.classes, archive.classes.stat().st_size // 2)
 
     answer = in_this_environment("-c", OPENED, tmp_path / "state", archive.classes, XDG_CACHE_HOME=str(tmp_path))
