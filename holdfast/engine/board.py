@@ -451,8 +451,7 @@ class Board:
     @property
     def last_data_frame(self) -> int | None:
         """Known once every source has ended; None while one may still speak."""
-        ends = [queue.ended for queue in self.streams.values() if queue.from_source]
-        return None if not ends or any(end is None for end in ends) else max(ends)
+        return _last_of([queue.ended for queue in self.streams.values() if queue.from_source])
 
     @property
     def last_frame(self) -> int | None:
@@ -521,8 +520,8 @@ class Board:
 
         A unit may find its closing frame in a queue before the sources are read to their end again.
         """
-        ends = [queue.ended if queue.ended is not None else queue.closed_at for queue in self.streams.values() if queue.from_source]
-        last = None if not ends or None in ends else max(end for end in ends if end is not None)
+        sources = [queue for queue in self.streams.values() if queue.from_source]
+        last = _last_of([queue.ended if queue.ended is not None else queue.closed_at for queue in sources])
         invariant(self.clock is not None, f"boundary of frame {n} asked for before the clock was set")
         return END_US if last is not None and n > last + depth else self.clock.boundary_us(n)
 
@@ -540,6 +539,12 @@ class Board:
         if self.last_data_frame is not None and n > self.last_data_frame:
             return Sealed(n, END_US, 0, 0, "empty", 0)
         return None
+
+
+def _last_of(ends: list[int | None]) -> int | None:
+    """Of all sources; None while one may still speak."""
+    known = [end for end in ends if end is not None]
+    return max(known) if known and len(known) == len(ends) else None
 
 
 def made_otherwise(stream: str, sealed: Sealed, known: str) -> FrameDiffers:

@@ -128,7 +128,7 @@ class Intake(threading.Thread):
         clock: FrameClock | None,
         epoch: int,
         rate: object,
-        committed: int,
+        decided: int,
         delays: DelayWatch,
         promises: PromiseWatch,
         spark: Any = None,
@@ -136,7 +136,8 @@ class Intake(threading.Thread):
         super().__init__(name=f"source {source.name}", daemon=True)
         self.source, self._board, self._epoch = source, board, epoch
         self._halted = threading.Event()
-        self._committed, self._delays, self._promises = committed, delays, promises
+        self._decided = decided  # the last frame that any unit had made when the run began
+        self._delays, self._promises = delays, promises
         self._end_file = directory / "end.json"
         self._since = rate if isinstance(rate, PacedSince) else None
         rate = self._since.rate if self._since is not None else rate
@@ -150,7 +151,7 @@ class Intake(threading.Thread):
         self._quarantined_dir = directory / "quarantine"
         self._seals = SealJournal(directory)
         known = self._known() if source.reader.bounded else None
-        if known is not None and committed > known["last"]:
+        if known is not None and decided > known["last"]:
             board.streams[source.name].closed_at = known["last"]
 
     def _reopen(self, from_n: int, clock: FrameClock | None) -> OpenSource:
@@ -329,7 +330,7 @@ class Intake(threading.Thread):
         known = self._known()
         # Files are cut anew: a later one may hold elements of the last frame itself. A log is not:
         # what comes for a sealed frame is late and goes into the next.
-        closed = self._committed + 1 if self.source.reader.reliable else self._committed
+        closed = self._decided + 1 if self.source.reader.reliable else self._decided
         return known["last"] if known is not None and closed > known["last"] else None
 
     def _grown(self, last: int) -> SourceError:

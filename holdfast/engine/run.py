@@ -14,7 +14,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,7 +183,8 @@ class Run:
         self._begin_units(units, old, {*fresh} & {*new["stateful"]})
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=user(), at=now())
-        self._board.closing_frames, self._board.until = closing_frames(self.graph, units), self._until
+        self._board.closing_frames = closing_frames(self.graph, units)
+        self._board.until = self._until
         self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         opened = {"board": self._board, "epoch": epoch, "spark": self._spark, "owner": self.folder.owner(), "folder": self.folder.root}
@@ -317,7 +317,7 @@ class Run:
                     clock=clock,
                     epoch=epoch,
                     rate=self._rate,
-                    committed=max((q.decided for q in self._units), default=0),
+                    decided=max((query.decided for query in self._units), default=0),
                     delays=self._delays,
                     promises=self._promises,
                     spark=self._spark,
@@ -539,10 +539,7 @@ class Run:
         """What it does now: see Status."""
         ages = {} if self._guards is None else self._guards.ages()  # before the board's lock, never inside it
         with self._board.changed:
-            rows = {outlet.sink.name: outlet.rows for outlet in self._outlets}
-            parts = snapshot(self._board, rows)
-            left_out = {outlet.sink.name: outlet.left_out for outlet in self._outlets}
-            parts["sinks"] = tuple(replace(sink, left_out=left_out.get(sink.name, 0)) for sink in parts["sinks"])
+            parts = snapshot(self._board, {outlet.sink.name: (outlet.rows, outlet.left_out) for outlet in self._outlets})
             if self._guards is not None:
                 parts["units"] = with_backups(parts["units"], self._units.host_of, ages)
             now = time.monotonic()
@@ -550,7 +547,8 @@ class Run:
             with_marks(parts, markers := self._units.markers(), self._promises.gone)
             promises = self._promises.statuses(dropped, apart, now, markers)
             degraded = why_degraded(self._board, parts["sinks"], promises)
-            since, met = self._supervisor.degraded_since_s, self._supervisor.last_met
+            since = self._supervisor.degraded_since_s
+            met = self._supervisor.last_met
             seconds = time.monotonic() - (self._running_since or self._started)
             frame = parts["frame"]
             speed = (frame - self._first_frame) / seconds if self._running_since and seconds > 0 else 0.0

@@ -87,8 +87,8 @@ class Status:
         return asdict(self)
 
 
-def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
-    """The board's part of a Status. Called under the board's lock."""
+def snapshot(board: Board, of_sinks: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+    """The board's part of a Status; `of_sinks`: rows that each has written, and that were refused. Called under the board's lock."""
     sources, units, sinks = [], [], []
     for queue in board.streams.values():
         if not queue.from_source:
@@ -127,7 +127,8 @@ def snapshot(board: Board, sink_rows: dict[str, int]) -> dict[str, Any]:
     for name, (stream, written) in board.sinks.items():
         away = board.sinks_away.get(name)
         said = ("AWAY", away.sentence(time.time())) if away is not None else ("OK", "")
-        sinks.append(SinkStatus(name, stream, written, sink_rows.get(name, 0), *said))
+        rows, left_out = of_sinks.get(name, (0, 0))
+        sinks.append(SinkStatus(name, stream, written, rows, *said, left_out=left_out))
     done = [sink.written for sink in sinks] or [unit.processed for unit in units]
     frame = min(done, default=0)
     return {

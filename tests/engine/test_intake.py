@@ -36,7 +36,7 @@ def taken_in(process, folder, *, committed: int = 0, rate: object = None, on_sea
     board.clock = clock
     intake = Intake(
         graph.sources[0], graph, board=board, directory=folder, from_n=committed + 1, clock=clock, epoch=1,
-        rate=rate, committed=committed, delays=DelayWatch(graph), promises=PromiseWatch(graph),
+        rate=rate, decided=committed, delays=DelayWatch(graph), promises=PromiseWatch(graph),
     )  # fmt: skip
     on_open(board)
     intake.set_clock(clock)

@@ -41,7 +41,7 @@ class Desk:
             self.board.streams[source.name] = StreamQueue(source.name, 10**9, True, acked={"unit": 0})
             intake = Intake(
                 source, graph, board=self.board, directory=folder / source.name, from_n=1, clock=self.clock, epoch=1,
-                rate=None, committed=0, delays=DelayWatch(graph), promises=PromiseWatch(graph),
+                rate=None, decided=0, delays=DelayWatch(graph), promises=PromiseWatch(graph),
             )  # fmt: skip
             if clock:
                 intake.set_clock(self.clock)

@@ -108,7 +108,7 @@ def test_a_server_killed_between_two_frames_is_waited_for_and_every_frame_is_the
     plant.waits.is_over()
     plant.written(5)
     with plant.board.changed:
-        [sink] = snapshot(plant.board, {"average": plant.outlet.rows})["sinks"]
+        [sink] = snapshot(plant.board, {"average": (plant.outlet.rows, plant.outlet.left_out)})["sinks"]
     assert (sink.state, sink.why, sink.rows) == ("OK", "", 5 * ROWS)
     plant.end()
     assert counts(postgres) == [(n, ROWS) for n in range(1, 6)]
