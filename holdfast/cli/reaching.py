@@ -51,7 +51,7 @@ def _nothing_here(what: str, why: str) -> UsageError:
         what,
         where=str(Path.cwd()),
         why=why,
-        effect="nothing was asked of anybody",
+        effect="no run was reached, nothing was changed",
         do="go to the folder it was started in, or say --state DIR",
     )
 

@@ -154,7 +154,7 @@ def _no_answer(state_dir: Path, left_a_note: bool, error: Exception) -> UsageErr
         "no run answers for this state folder.",
         where=str(state_dir),
         why=why,
-        effect="nothing was asked of anybody",
+        effect="no run was reached, nothing was changed",
         do=do,
     )
 

@@ -211,7 +211,7 @@ def test_nobody_there_is_said_in_house_format(here, invoke):
 
     assert (nothing.exit_code, unknown.exit_code) == (2, 2)
     assert nothing.stderr.startswith("HF-E010 NothingHere")
-    assert "effect  nothing was asked of anybody" in unknown.stderr
+    assert "effect  no run was reached, nothing was changed" in unknown.stderr
 
 
 def test_set_says_from_which_frame_on(running, invoke):
