@@ -35,7 +35,7 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@touch $@
 
 # Every Spark session then opens more quickly. Without it the tests are slower and no less true.
-$(VENV)/classes: $(VENV)/ready holdfast/engine/jars/holdfast.jar
+$(VENV)/classes: $(VENV)/ready holdfast/engine/session/jars/holdfast.jar
 	@echo "class archive of Spark ..."
 	@$(VENV)/bin/holdfast doctor --prepare --no-start || echo "no class archive; going on without one"
 	@touch $@

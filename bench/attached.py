@@ -14,8 +14,8 @@ from pathlib import Path
 import holdfast as hf
 from bench import thesis
 from bench.report import say
-from holdfast.engine.beside import Beside
-from holdfast.engine.run import start_graph
+from holdfast.engine.protect.shadow import Beside
+from holdfast.engine.run.run import start_graph
 from holdfast.hosts.containers import read_container
 from holdfast.hosts.places import Folder
 from holdfast.hosts.sealed import from_json

@@ -24,7 +24,7 @@ from pathlib import Path
 import holdfast as hf
 from bench import thesis
 from bench.report import say
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 
 __all__ = ["losses"]
 

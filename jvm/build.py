@@ -1,4 +1,4 @@
-"""Build holdfast/engine/jars/holdfast.jar from jvm/holdfast/*.java.
+"""Build holdfast/engine/session/jars/holdfast.jar from jvm/holdfast/*.java.
 
 The jar is committed, so that users need no compiler. It is reproducible: fixed
 times, fixed order, no manifest beyond the version line. tests/engine/test_jar.py

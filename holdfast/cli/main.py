@@ -23,8 +23,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.apps.telemonitoring import command as telemonitoring
-from holdfast.cli import adopting, render, setting_aside, simulating, verifying, watching
+from holdfast.cli import adopting, render, setting_aside, simulating, telemonitoring, verifying, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -304,7 +303,7 @@ app.add_typer(telemonitoring.app, name="demo")
 
 
 def _load(file: str) -> Any:
-    from holdfast.graph.loading import load
+    from holdfast.declare.loading import load
 
     return load(file)
 

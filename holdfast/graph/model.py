@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, Host
 from holdfast.graph.promises import Promise
@@ -31,6 +31,7 @@ __all__ = [
     "STATEFUL",
     "STATELESS_BUILT_IN",
     "Arrival",
+    "Declares",
     "Edge",
     "Graph",
     "Operator",
@@ -334,3 +335,9 @@ def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
             seen.add(name)
             todo.extend(after.get(name, ()))
     return seen
+
+
+class Declares(Protocol):
+    """A stream process as what runs it knows it: `declare.process.StreamProcess`."""
+
+    def graph(self) -> Graph: ...

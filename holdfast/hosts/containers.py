@@ -30,13 +30,13 @@ from typing import Any
 
 from holdfast.hosts import packing
 from holdfast.hosts.changelogs import put_together
+from holdfast.hosts.increments import Found, Part, RunsPart, SparkPart
+from holdfast.hosts.local_checkpoint import read_near
 from holdfast.hosts.names import Unfit, checked_record, is_part, path_parts
-from holdfast.hosts.near import read_near
-from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
 from holdfast.hosts.sealed import PLAIN, Seal
+from holdfast.journals.notes import as_note, note_in
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
-from holdfast.records.notes import as_note, note_in
 
 __all__ = ["Container", "Packer", "read_container", "unpack", "vetted"]
 

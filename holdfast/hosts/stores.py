@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from holdfast.faults.points import store_trouble
+from holdfast.failpoints import store_trouble
 from holdfast.hosts.places import Place, StoreAway, place_at
 from holdfast.hosts.remembered import Promised, Remembered
 from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, file_name, in_one_line, quoted
@@ -551,7 +551,7 @@ class OpenStore:
                 yield folder
 
     def _meet_fault(self) -> None:
-        """Slow, or away, on purpose: `faults.points`."""
+        """Slow, or away, on purpose: `failpoints`."""
         if (seconds := store_trouble(self.name)) < 0:
             raise StoreAway(f"{self._place}: away on purpose")
         if seconds:

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import open_source
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.source_runner import open_source
+from holdfast.engine.state_folder import StateFolder
 from holdfast.faults.keeping import frames_in, rows_in
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.frames.identity import FrameRecord
 from holdfast.records.kept import Kept
-from holdfast.records.ledgers import entry_in
+from holdfast.sinks.ledger_reader import entry_in
 
 __all__ = ["FrameTrace", "SinkHas", "trace_frame", "trace_lines"]
 

@@ -38,7 +38,7 @@ from holdfast.atomic import make_folder, sweep, sync_folder, write_whole
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.schemas import Schema
-from holdfast.records.notes import as_note, as_word, note_in, word_in
+from holdfast.journals.notes import as_note, as_word, note_in, word_in
 from holdfast.sinks.comparing import Difference, changed
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, fenced, judge_frame
 from holdfast.sinks.owners import Claim, Taken, Taking, judge_owner, taken

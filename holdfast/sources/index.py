@@ -22,11 +22,11 @@ import xxhash
 from holdfast.errors import SourceError, invariant
 from holdfast.frames.cut import times_of
 from holdfast.graph.schemas import Column, Schema
-from holdfast.sources import text
-from holdfast.sources.fit import NOTHING_READ, check_fits, fit, no_column
 from holdfast.sources.identity import Identity, digest_of, identity_of, trusted
+from holdfast.sources.parse import text
+from holdfast.sources.parse.fit import NOTHING_READ, check_fits, fit, no_column
+from holdfast.sources.parse.there import names_in
 from holdfast.sources.reference import Block, Range, Reference, open_parquet
-from holdfast.sources.there import names_in
 
 __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "check_json_types", "index_file"]
 

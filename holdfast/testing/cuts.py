@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.declare.process import StreamProcess, declared_by
 from holdfast.errors import UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.content import canonical
 from holdfast.frames.identity import END_US
 from holdfast.graph.durations import duration_ms, show_ms
 from holdfast.graph.model import Graph, Operator
-from holdfast.graph.process import StreamProcess, declared_by
 from holdfast.operators.keyed import FrameContext, FrameStep, KeyedSpec, run_keyed
 from holdfast.operators.spec import read_notes
 from holdfast.testing.inputs import fitted, rows

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.engine.run import Run, start_graph
+from holdfast.declare.process import StreamProcess
+from holdfast.engine.run.run import Run, start_graph
 from holdfast.errors import Finding, UsageError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.durations import duration_ms
 from holdfast.graph.model import Graph, Sink
-from holdfast.graph.process import StreamProcess
 from holdfast.graph.schemas import Schema
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.sinks.writer import SinkContext
 from holdfast.sources import read
 from holdfast.testing.inputs import fitted, rows

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast.engine.board import Board, Sealed, StreamQueue
-from holdfast.engine.config import Config
-from holdfast.engine.queues import restore_queues, stand_sinks
-from holdfast.engine.run import Run
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.queues import Sealed, StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.run.queues_on_disk import restore_queues, stand_sinks
+from holdfast.engine.run.run import Run
 from holdfast.errors import UsageError
 from holdfast.frames.files import frame_name
 from holdfast.frames.identity import Kind
 from holdfast.graph.model import Param
 from holdfast.graph.units import cut
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 
 PARAMS = (Param("limit", 80.0, between=(20, 120)), Param("pulse_max", 120.0, per="patient"), Param("on", True))
 

@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.engine.checkpoint import fork_checkpoint
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
+from holdfast.hosts.spark_checkpoint import fork_checkpoint
+from holdfast.journals.journal import Journal
 
 HOLDER = """
 import sys
 from pathlib import Path
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 folder = StateFolder(Path(sys.argv[1]))
 print(folder.acquire("p"), flush=True)
 sys.stdin.read()

@@ -12,13 +12,14 @@ import pytest
 
 import holdfast as hf
 from holdfast.cli.render import status_lines
-from holdfast.engine.board import Board, Hold, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.control import call
-from holdfast.engine.intake import Intake, first_time_us
-from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.run import Run
-from holdfast.engine.status import snapshot, why_degraded
-from holdfast.engine.watch import DelayWatch
+from holdfast.engine.flow.delays import DelayWatch
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.flow.queues import StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, Hold, UnitState
+from holdfast.engine.flow.source_runner import Intake, first_time_us
+from holdfast.engine.observe.control import call
+from holdfast.engine.observe.status import snapshot, why_degraded
+from holdfast.engine.run.run import Run
 from holdfast.errors import UsageError
 from holdfast.frames.clock import FrameClock
 

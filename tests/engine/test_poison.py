@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.engine.board import Permit, Sealed, UnitInputState
-from holdfast.engine.config import Config
-from holdfast.engine.poison import NotAgain, Ports, guilty, search, too_late
-from holdfast.engine.run import Run
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.queues import Permit, Sealed, UnitInputState
+from holdfast.engine.run.run import Run
+from holdfast.engine.unit.poison_search import NotAgain, Ports, guilty, search, too_late
 from holdfast.errors import OperatorError
 from holdfast.frames.files import frame_name, seal_frame
 from holdfast.frames.identity import Kind

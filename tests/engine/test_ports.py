@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.board import Board, Permit, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.ports import first_wanted, stand_ports
+from holdfast.engine.flow.ports import first_wanted, stand_ports
+from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, UnitState
 from holdfast.errors import StateRefused
 from holdfast.frames.clock import FrameClock
 

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.crew import Crew
-from holdfast.engine.status import why_degraded
-from holdfast.engine.supervisor import Supervisor
+from holdfast.engine.flow.queues import Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, Hold, UnitState
+from holdfast.engine.observe.status import why_degraded
+from holdfast.engine.recover.attempts import Crew
+from holdfast.engine.recover.supervisor import Supervisor
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.restarting import restarts

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.faults import points
+from holdfast import failpoints as points
 from holdfast.faults.plans import Fault, environment, homes_of
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 
 HOSTS = ("h1", "h2", "h3")
 FRAMES = 20

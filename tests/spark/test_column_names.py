@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import holdfast as hf
-from holdfast.engine.types import infer
+from holdfast.engine.check.types import infer
 from holdfast.graph.reserved import RESERVED
 from holdfast.graph.schemas import Column, Schema, named, quoted
 from holdfast.graph.units import cut

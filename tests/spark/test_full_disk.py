@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import holdfast as hf
-from holdfast.engine import supervisor
+from holdfast.engine.recover import supervisor
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import readings
 from tests.spark.test_scenarios import Seen, begin, process, warm_of, whole

@@ -22,10 +22,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.run import Run, start_graph
-from holdfast.engine.status import Status
+from holdfast.engine.observe.status import Status
+from holdfast.engine.run.run import Run, start_graph
 from holdfast.errors import HoldfastError, ProcessRefused
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.testing.runs import KeepingWriter, compare, run_frames
 from tests.spark.processes import SCHEMA, readings
 from tests.spark.test_same_frames import lose_last_entry
@@ -455,14 +455,14 @@ def test_late_rows_can_be_an_error(tmp_path, spark):
 
 USERS_OWN = """
 import json, os, sys
-from holdfast.engine.java import find_java
+from holdfast.engine.session.java import find_java
 os.environ["JAVA_HOME"] = str(find_java().home)
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
          .config("spark.sql.shuffle.partitions", "3")
          .config("spark.sql.warehouse.dir", sys.argv[1] + "/warehouse").getOrCreate())
-from holdfast.engine.session import adopt_session
+from holdfast.engine.session.session import adopt_session
 from holdfast.errors import UnitError
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.test_scenarios import process, total_of
