@@ -15,11 +15,12 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Schema", "carried_as", "folded", "named", "quoted", "written"]
+__all__ = ["Column", "Schema", "carried_as", "folded", "named", "written"]
 
 _SIMPLE = (
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
@@ -116,11 +117,6 @@ def named(name: str) -> str:
     """A name as SQL reads it back, in quotes where it needs them."""
     # Letters of ASCII only: Spark's parser takes no others unquoted.
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
-
-
-def quoted(name: str) -> str:
-    """A name as Spark's SQL reads it back, whatever it holds."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def written(kind: Any) -> str:
