@@ -62,7 +62,7 @@ class Schema:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of(cls, declared: object, *, what: str = "schema") -> Schema:
+    def of(cls, declared: Any, *, what: str = "schema") -> Schema:
         """From a DDL string, a Spark StructType, an Arrow schema or a Schema."""
         if isinstance(declared, Schema):
             return declared
@@ -85,7 +85,7 @@ class Schema:
     def type_of(self, name: str) -> str | None:
         return next((column.type for column in self.columns if column.name == name), None)
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: Any) -> bool:
         return name in self.names
 
     @cached_property
@@ -133,7 +133,7 @@ def written(kind: Any) -> str:
 class _Parser:
     """Recursive descent over `name type, name: type, ...`."""
 
-    def __init__(self, body: str, declared: object, what: str) -> None:
+    def __init__(self, body: str, declared: Any, what: str) -> None:
         self._declared, self._what = declared, what
         self._tokens: list[str] = []
         at = 0
@@ -342,7 +342,7 @@ def _from_arrow(kind: pa.DataType) -> str:
     raise _bad(str(kind), "type", "Spark has no such type")
 
 
-def _bad(declared: object, what: str, why: str) -> UsageError:
+def _bad(declared: Any, what: str, why: str) -> UsageError:
     return UsageError(
         "HF-C002",
         "NotASchema",

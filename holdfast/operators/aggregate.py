@@ -198,7 +198,7 @@ def _shape(options: Mapping[str, Any], schema: Schema, windowed: bool, type_of: 
     return Shape(by, Schema(keys or (Column(ALL, "int"),)), measures, Schema(emitted), time)
 
 
-def _names(by: object) -> tuple[str, ...]:
+def _names(by: Any) -> tuple[str, ...]:
     if by is None:
         return ()
     return (by,) if isinstance(by, str) else tuple(by)

@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,14 +78,14 @@ class TableSink(ABC):
     place: str
 
     @abstractmethod
-    def connect(self) -> object: ...
+    def connect(self) -> Any: ...
 
     @abstractmethod
     def advice(self, error: Exception) -> str:
         """What a person can do about a target that was not opened, or did not take a frame."""
 
     @abstractmethod
-    def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]: ...
+    def run(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]: ...
 
     @abstractmethod
     def table_exists(self) -> bool: ...
