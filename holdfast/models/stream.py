@@ -14,6 +14,30 @@ Two kinds of flow, since they lose in different ways:
 Operators with the same `unit` fail together; units on the same `host` are hit together by a fault
 of that host. A model is read from and written to `model.toml` (`models.files`).
 
+What holds where the flow drops (every solver keeps to it; nominal means without any fault):
+
+ 1. A target that is hit is down for its repair time, reads nothing and sends nothing. Its clock runs
+    while it is up; what is down is not hit again.
+ 2. Clean elements pass with `selectivity`, tainted ones with `tainted_selectivity`. While any port of
+    an operator has Z > 0, all that it reads passes with `tainted_selectivity` and is tainted.
+ 3. A hit operator that keeps its state: Z = max(Z, to_refill((every_s + repair) x nominal rate of the
+    port)). One that keeps none: Z = 0, and until S clean elements came in it passes `refilling` of
+    what it would, not tainted.
+ 4. A port with state below a hit operator (anywhere in the closure, not only next to it):
+    Z = max(Z, to_refill(repair x what the port nominally lacks per second while that operator is down)).
+ 5. A tainted element at a port with state: Z = max(Z, to_refill_tainted).
+ 6. Z and what is left to refill go down by one with each clean element that the port reads.
+ 7. "ha": every copy has all members, reads the same inputs, and inside the group its own members. One
+    copy is active and read by others. When a member of it is hit nothing is sent; `failover_s` after a
+    whole copy was there for it, that one is active: one with Z = 0 and nothing to refill, if there is
+    one, else the lowest number. Rule 4 holds inside a copy; outside the group with L of `failover_s`,
+    when the active copy is lost.
+ 8. "replicate": all copies are read; of clean and of tainted elements the larger number counts.
+ 9. A corruption hits one copy of one operator. Without state: one tainted element on its way out, which
+    passes by `tainted_selectivity`. With state, `state_share` of the time: rule 5 at its port.
+10. Available: every operator, of "ha" groups the active copy, of "replicate" groups at least one copy,
+    is up; none that is read has Z > 0, something to refill, or a tainted element.
+
 Pure: plain values.
 """
 
@@ -32,8 +56,9 @@ FLOWS = ("drops", "waits")
 DURABILITIES = ("none", "checkpoint", "uncoordinated", "ecoc")
 COPIES = ("ha", "replicate")
 # crash: a unit stops and restarts, its folder stays. host: every unit on it stops, its folder is gone.
-# corruption: one wrong element, or a wrong state, that nothing notices. source: nothing comes from outside.
-FAULTS = ("crash", "host", "corruption", "source")
+# driver: every unit stops and restarts. corruption: one wrong element, or a wrong state, that nothing notices.
+# source: nothing comes from outside.
+FAULTS = ("crash", "host", "driver", "corruption", "source")
 NEVER = math.inf
 
 
@@ -154,6 +179,7 @@ class Output:
     lost_at_most: float = 1.0
     wrong_at_most: float = 1.0
     available_at_least: float = 0.0
+    tentative_s: float = NEVER  # what is not there by then is answered from what is there, and corrected later
 
 
 @dataclass(frozen=True)
@@ -204,7 +230,11 @@ class StreamModel:
     def targets(self, fault: Fault) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """(name, operators hit together) of each target of the fault."""
         if fault.kind == "host":
-            found = {host: tuple(name for unit in units for name in self.units[unit]) for host, units in self.hosts.items()}
+            found = {
+                host: tuple(name for unit in units for name in self.units[unit]) for host, units in self.hosts.items()
+            }
+        elif fault.kind == "driver":
+            found = {"driver": tuple(self.index)}
         elif fault.kind == "source":
             found = {each.name: (each.name,) for each in self.operators if each.is_source}
         else:
@@ -264,7 +294,11 @@ def _check(model: StreamModel) -> None:
         for port in each.ports:
             for name in port.reads:
                 if name not in seen:
-                    why = "it stands further below" if any(name == other.name for other in model.operators) else "there is none"
+                    why = (
+                        "it stands further below"
+                        if any(name == other.name for other in model.operators)
+                        else "there is none"
+                    )
                     what = f"{each.name!r} reads {name!r}, which does not stand above it."
                     raise refused(what, at, why, "list operators upstream first")
             if port.selectivity < 0 or port.selectivity_bad < 0 or port.cost_s < 0:
@@ -272,11 +306,15 @@ def _check(model: StreamModel) -> None:
             if port.state is not None and not port.state.size > 0:
                 raise refused(f"a state of {port.state.size:g} elements is not a state.", at, do="leave it out")
         if each.is_source and each.rate <= 0:
-            raise refused("an operator without ports is a source, and a source has a rate.", at, do="write rate = 100.0")
+            raise refused(
+                "an operator without ports is a source, and a source has a rate.", at, do="write rate = 100.0"
+            )
         if not each.is_source and each.rate:
             raise refused("only a source has a rate.", at, do="leave it out, or drop the ports")
         if each.protect.kind not in DURABILITIES:
-            raise refused(f"protection {each.protect.kind!r} is not known.", at, do=f"write one of {', '.join(DURABILITIES)}")
+            raise refused(
+                f"protection {each.protect.kind!r} is not known.", at, do=f"write one of {', '.join(DURABILITIES)}"
+            )
         seen.add(each.name)
     _check_rest(model, where, seen)
 
@@ -300,7 +338,7 @@ def _check_rest(model: StreamModel, where: str, names: set[str]) -> None:
             raise refused(f"fault {fault.kind!r} is not known.", where, do=f"write one of {', '.join(FAULTS)}")
         if not fault.mttf_s > 0 or fault.repair_s < 0:
             raise refused("a fault has a positive mttf_s and a repair_s that is not negative.", at)
-        known = set(model.hosts if fault.kind == "host" else names if fault.kind == "source" else model.units)
+        known = {name for name, _ in model.targets(replace(fault, of=()))}
         for name in fault.of:
             if name not in known:
                 raise refused(f"{name!r} is not one of its targets.", at, f"they are: {', '.join(sorted(known))}")

@@ -31,11 +31,20 @@ def models(draw) -> StreamModel:
     for i in range(draw(st.integers(1, 5))):
         ports = []
         for _ in range(draw(st.integers(1, 2))):
-            reads = tuple(draw(st.lists(st.sampled_from([each.name for each in operators]), min_size=1, max_size=2, unique=True)))
+            reads = tuple(
+                draw(st.lists(st.sampled_from([each.name for each in operators]), min_size=1, max_size=2, unique=True))
+            )
             taint = draw(st.none() | st.just(0.25))
-            state = State(draw(numbers), draw(st.just(math.inf) | numbers), gamma=draw(st.just(math.inf) | numbers), alpha_taint=taint)
+            state = State(
+                draw(numbers),
+                draw(st.just(math.inf) | numbers),
+                gamma=draw(st.just(math.inf) | numbers),
+                alpha_taint=taint,
+            )
             ports.append(Port(reads, draw(numbers), taint, draw(numbers), draw(st.none() | st.just(state))))
-        protect = Protect(draw(st.sampled_from(["none", "checkpoint", "ecoc"])), draw(numbers), draw(st.just(math.inf) | numbers))
+        protect = Protect(
+            draw(st.sampled_from(["none", "checkpoint", "ecoc"])), draw(numbers), draw(st.just(math.inf) | numbers)
+        )
         operators.append(Operator(f"o{i}", tuple(ports), unit=draw(st.sampled_from(["", "u"])), protect=protect))
     copies = draw(st.sampled_from([(), (Copies(("o0",), "replicate", 3, 2.0),)]))
     faults = (Fault("crash", draw(numbers), draw(numbers), ("s",)), Fault("host", 10.0, exponential_repair=True))
@@ -92,7 +101,10 @@ def test_stabilisation_is_capped():
         ('name = "a"\noperator = [{name = "s", rate = 1}]\nfault = [{kind = "crash", mttf_s = 1, of = ["x"]}]', "'x'"),
         ('name = "a"\noperator = [{name = "s", rate = 1}]\nfault = [{kind = "crash", mttf_s = 0}]', "positive"),
         ('name = "a"\noperator = [{name = "s", rate = 1}]\ncopies = [{members = ["s"], n = 1}]', "1 copies"),
-        ('name = "a"\noperator = [{name = "s", rate = 1}, {name = "b", port = [{reads = ["s"], state = {size = 0}}]}]', "not a state"),
+        (
+            'name = "a"\noperator = [{name = "s", rate = 1}, {name = "b", port = [{reads = ["s"], state = {size = 0}}]}]',
+            "not a state",
+        ),
         ("name = ", "TOML"),
     ],
 )
