@@ -119,6 +119,9 @@ def _cannot(advice: Advice) -> list[str]:
             continue
         more = each.best - each.bound
         alone = "with any protection" if each.alone else "beside the other bounds"
+        if each.promise.share == "late" and advice.model.faults:
+            longest = max(advice.model.faults, key=lambda fault: fault.repair_s)
+            alone += f" ({longest.kind}: recovery takes {longest.repair_s:g} s here)"
         found.append(
             f"{each.what}: promised {percent(each.bound)}, at best {percent(each.best)} {alone}: {percent(more)} too much"
         )

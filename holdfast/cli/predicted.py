@@ -135,14 +135,15 @@ def prediction_lines(model: StreamModel, plans: Mapping[str, Prediction], single
         if math.isfinite(output.tentative_s):
             cells = [percent(prediction.outputs[o].tentative.mean).ljust(width) for prediction in plans.values()]
             lines.append(f"  {'tentative':<24}" + "".join(cells))
-    return [*lines, "", *_costliest(model, single), *_verdict(model, first)]
+    return [*(line.rstrip() for line in lines), "", *_costliest(single), *_verdict(model, first)]
 
 
-def _costliest(model: StreamModel, single: Sequence[Impact]) -> list[str]:
+def _costliest(single: Sequence[Impact]) -> list[str]:
     """By what one hit makes unavailable, at the output it hurts most."""
-    if not single:
-        return []
-    worst = sorted(single, key=lambda each: -float(each.seconds["unavailable"].max()))
+    worst = [each for each in single if each.seconds["unavailable"].max() > 0.05]
+    if not worst:
+        return ["one fault alone makes nothing late, lost or wrong"] if single else []
+    worst.sort(key=lambda each: -float(each.seconds["unavailable"].max()))
     seen: dict[tuple[str, str], Impact] = {}
     for each in worst:
         seen.setdefault((each.kind, each.target), each)
