@@ -217,7 +217,12 @@ class Positions:
             output, latency_s = self._stations.model.outputs[o], self._units[u].latency_s
             for bound_s, counts in ((output.within_s, self.late_s), (output.tentative_s, self.tentative_s)):
                 if np.isfinite(bound_s):
-                    counts[o] += np.maximum(0.0, until_s - max(0.0, bound_s - latency_s) - self._top[u])
+                    due = until_s - max(0.0, bound_s - latency_s)
+                    missing = np.maximum(0.0, due - self._top[u])
+                    counts[o] += missing
+                    if counts is self.late_s and (rows := np.nonzero(missing)[0]).size:
+                        ones = np.ones(len(rows))
+                        self.traces.append(Trace("late", o, rows, self._top[u, rows], ones * due, ones))
             self.delay_max_s[o] = np.maximum(self.delay_max_s[o], until_s - self._top[u] + latency_s)
 
     # -- events ----------------------------------------------------------------------

@@ -166,6 +166,7 @@ def test_what_is_not_there_at_the_end_is_late():
     found = run(ward(), Hit(995.0, "crash", "sums"))
 
     assert found.late[0, 0] == pytest.approx((5 - 2.5) / 1000)
+    assert found.available[0, 0] == pytest.approx(1 - (5 - 2.5) / 1000)
 
 
 def test_corruption_is_outvoted_by_three():
