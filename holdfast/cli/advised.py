@@ -181,7 +181,7 @@ def changed(text: str, model: StreamModel, options: Mapping[str, Option], where:
         raise _not_written(where, f"line {own[0].lineno} declares protect= at an operator itself")
     calls = [node for node in tree.body if isinstance(node, ast.Expr) and _method(node.value, name)]
     old = [node for node in calls if _method(node.value, name) == "protect"]
-    others = [node for node in calls if _method(node.value, name) not in ("protect", "sink")]
+    others: list[ast.stmt] = [node for node in calls if _method(node.value, name) not in ("protect", "sink")]
     # Operators by decorator are functions.
     others += [
         node
@@ -231,8 +231,9 @@ def _variable(tree: ast.Module, process: str) -> str | None:
 def _method(node: ast.expr, name: str) -> str:
     """'filter' of `ward.filter(...)` or `ward.filter`."""
     called = node.func if isinstance(node, ast.Call) else node
-    is_own = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == name
-    return called.attr if is_own else ""
+    if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == name:
+        return called.attr
+    return ""
 
 
 def _not_written(where: str, why: str) -> UsageError:

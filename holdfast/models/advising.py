@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -96,7 +97,7 @@ def advise(
     until_s: float,
     rng: np.random.Generator,
     bounds: Bounds = Bounds(),
-    prices: Prices = Prices(),  # noqa: B008
+    prices: Prices = Prices(),
     replications: int = 1000,
     runners_up: int = 2,
 ) -> Advice:
@@ -120,7 +121,8 @@ class _Desk:
 
     def advise(self, runners_up: int) -> Advice:
         plans = int(np.prod([float(len(each)) for each in self.options.values()]))
-        chosen, rejected, choices, rounds = None, [], self.choices, 0
+        rejected: list[tuple[int, ...]] = []
+        chosen, choices, rounds = None, self.choices, 0
         while chosen is None and rounds < _ROUNDS:
             rounds += 1
             plan = cheapest(choices, rejected)
@@ -255,7 +257,7 @@ class _Desk:
             costs = self.choices.cost[u]
             below = [o for o in range(len(costs)) if costs[o] < costs[taken[u]] * (1 - 1e-9)]
             if below:
-                nearest = max(below, key=lambda o, costs=costs: costs[o])
+                nearest = max(below, key=costs.__getitem__)
                 found.append((costs[taken[u]] - costs[nearest], (*taken[:u], nearest, *taken[u + 1 :])))
         found.sort(key=lambda each: -each[0])
         looked = [self.look(plan) for _, plan in found[:3]]
@@ -328,6 +330,6 @@ def _alone(model: StreamModel, units: Sequence[str]) -> tuple[StreamModel, int]:
     return replace(alone, faults=tuple(faults)), crowd
 
 
-def with_promises(model: StreamModel, **changes: float) -> StreamModel:
+def with_promises(model: StreamModel, **changes: Any) -> StreamModel:
     """The same, with these fields of every output."""
     return replace(model, outputs=tuple(replace(each, **changes) for each in model.outputs))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def shares(
     schedule: Sequence[Hit] | Sequence[Sequence[Hit]] | None = None,
 ) -> tuple[dict[str, np.ndarray], int]:
     """Share -> by output and replication; and how many faults there were."""
-    given = {"until_s": until_s, "replications": replications, "rng": rng, "schedule": schedule}
+    given: dict[str, Any] = {"until_s": until_s, "replications": replications, "rng": rng, "schedule": schedule}
     if model.flow == "waits":
         waits = simulate_waits(model, **given)
         found = {name: getattr(waits, name) for name in ("late", "lost", "tainted", "tentative", "delay_max_s")}

@@ -34,7 +34,7 @@ def ward(*more: Fault, **promised: float) -> StreamModel:
     )
 
 
-def looked_at(model, plan, prices=Prices(), seed=3):  # noqa: B008
+def looked_at(model, plan, prices=Prices(), seed=3):
     return predict(applied(model, plan, prices), until_s=HOURS_2, replications=400, rng=np.random.default_rng(seed))
 
 

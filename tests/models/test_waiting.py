@@ -15,7 +15,7 @@ FAULTS = (Fault("crash", 1e9, 10.0), Fault("host", 1e9, 10.0), Fault("driver", 1
 WINDOW = State(2000.0)
 
 
-def ward(*, protect=Protect(), within_s=3.0, copies=(), state=WINDOW, load=0.25, **output) -> StreamModel:  # noqa: B008
+def ward(*, protect=Protect(), within_s=3.0, copies=(), state=WINDOW, load=0.25, **output) -> StreamModel:
     """feed -> sums -> alarms, frames of 1 s; each unit needs a quarter of a second for a second of stream."""
     return StreamModel(
         "ward",
