@@ -199,14 +199,14 @@ def changed(text: str, model: StreamModel, options: Mapping[str, Option], where:
 
 def _declarations(name: str, model: StreamModel, options: Mapping[str, Option]) -> list[str]:
     by_word: dict[str, list[str]] = {}
+    # Plain ecoc is refused on a cycle; extended is the same elsewhere.
+    extended = ", extended=True" if any(note.startswith("feedback of") for note in model.notes) else ""
     for unit, option in options.items():
         if option.n > 1 or option.protect.behind_s != float("inf"):
             continue  # not declarable by protect(): never chosen where the file cannot say it
-        word = (
-            "hf.none"
-            if option.protect.kind == "none"
-            else f'hf.{option.protect.kind}(every="{option.protect.every_s:g} seconds")'
-        )
+        protect = option.protect
+        more = extended if protect.kind == "ecoc" else ""
+        word = "hf.none" if protect.kind == "none" else f'hf.{protect.kind}(every="{protect.every_s:g} seconds"{more})'
         by_word.setdefault(word, []).extend(dict.fromkeys(each.partition(".")[0] for each in model.units[unit]))
     if len(by_word) == 1:
         return [f"{name}.protect({word})\n" for word in by_word]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,13 @@ def test_protections_go_after_the_operators_they_name():
 
     assert after[7:9] == ['ward.protect(hf.ecoc(every="5 seconds"), "means")', 'ward.protect(hf.none, "alarms")']
     assert after[6].startswith("ward.filter")
+
+
+def test_on_a_cycle_ecoc_is_written_as_extended():
+    model = replace(read_model(MODEL), notes={"feedback of means": "left out"})
+    after = changed(WARD, model, {"means": Option(Protect("ecoc", 5.0)), "alarms": Option()}, "ward.py")
+
+    assert 'ward.protect(hf.ecoc(every="5 seconds", extended=True), "means")' in after
 
 
 @pytest.mark.parametrize(

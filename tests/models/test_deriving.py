@@ -1,6 +1,7 @@
 """A model from a graph and a run: what the records of a state folder give, and what is exact."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import holdfast as hf
 from holdfast.engine.folder import StateFolder
 from holdfast.errors import UsageError
+from holdfast.graph.loading import load
 from holdfast.graph.units import cut
 from holdfast.models.deriving import derived, with_declared
 from holdfast.models.files import read_model, write_model
@@ -16,6 +18,8 @@ from holdfast.records.incidents import Incidents
 from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.measured import MeasuredRun, MeasuredUnit, measure_run
+
+KILN = Path(__file__).resolve().parents[2] / "examples" / "kiln.py"
 
 
 def ward() -> hf.StreamProcess:
@@ -119,6 +123,22 @@ def test_a_source_without_rows_is_refused():
     graph = ward().graph()
     with pytest.raises(UsageError, match="has no rows"):
         derived(graph, cut(graph), MeasuredRun(60, {"ecg": 0.0}, {}, RUN.units))
+
+
+def test_feedback_is_left_out_and_said():
+    graph = load(str(KILN)).graph()
+    units = cut(graph)
+    run = MeasuredRun(
+        60,
+        {source.name: 10.0 for source in graph.sources},
+        {},
+        {each.name: unit(dict.fromkeys(each.outputs, 5.0)) for each in units},
+    )
+    model = derived(graph, units, run)
+
+    assert any(edge.is_feedback for edge in graph.edges())
+    assert [note for note in model.notes if note.startswith("feedback of")]
+    assert read_model(write_model(model)) == model
 
 
 def test_row_windows_are_fitted_from_the_order_of_keys():
