@@ -100,14 +100,17 @@ class Run:
 
     @property
     def graph(self) -> Graph:
+        """What it runs: the checked graph, with the schemas of all streams."""
         return self.parts.graph
 
     @property
     def folder(self) -> StateFolder:
+        """Its state folder, whose lock it holds."""
         return self.parts.folder
 
     @property
     def profile(self) -> Profile:
+        """Where and how it runs: `holdfast.toml`, HOLDFAST_* and what was given."""
         return self.parts.profile
 
     @property
@@ -117,6 +120,7 @@ class Run:
 
     @property
     def notes(self) -> list[str]:
+        """What a person should know of this run: one sentence each."""
         return self.parts.notes
 
     def __enter__(self) -> Run:
