@@ -125,7 +125,9 @@ def study(kind: str, spark, data: Path, work: Path, in_a_row: int) -> dict:
         "bar": BARS[kind],
         "whole_again": len(whole),
     }
-    say(f"  {kind:<6} full copy {full:,} B; median {found['median_bytes']:,} B a checkpoint; whole again {len(whole)} times")
+    say(
+        f"  {kind:<6} full copy {full:,} B; median {found['median_bytes']:,} B a checkpoint; whole again {len(whole)} times"
+    )
     say(f"  {kind:<6} worst {in_a_row} in a row {found['worst_share']:.2%} of a full copy (bar {BARS[kind]:.0%})")
     return found
 

@@ -34,7 +34,9 @@ TIMEOUT_S = 60
 
 def losses(spark, name: str, data: Path, work: Path, kind: str, every: int, *, frame_ms: int) -> dict:
     interval = hf.frames(every)
-    protection = hf.uncoordinated(interval) if kind == "uncoordinated" else hf.ecoc(interval, extended=kind == "extended")
+    protection = (
+        hf.uncoordinated(interval) if kind == "uncoordinated" else hf.ecoc(interval, extended=kind == "extended")
+    )
     found = _lose(spark, name, data, work / "lost", protection, frame_ms, max(CALM_MIN, 2 * every))
     said = ", ".join(f"{what} {each['recovery_s']} + {each['catchup_s']} s" for what, each in found.items())
     say(f"{name} {kind} every {every} frames: recovery + catch-up: {said}")

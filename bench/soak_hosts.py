@@ -120,7 +120,9 @@ class Runs:
         until = WARD_FRAMES if graph.name.startswith("ward") else None
         with points.arming(environment(plan, marks, homes_of(graph, folder / "state"))):
             with start_graph(graph, state=folder / "state", spark=self._spark, rate="fast", until_frame=until) as run:
-                hangs = threading.Timer(HANGS_S, lambda: run._board.fail(TimeoutError(f"the run hangs: {run.status()}")))
+                hangs = threading.Timer(
+                    HANGS_S, lambda: run._board.fail(TimeoutError(f"the run hangs: {run.status()}"))
+                )
                 hangs.start()
                 try:
                     run.wait()
@@ -180,7 +182,9 @@ class Result:
     seconds: float
 
 
-def carried_out(runs: Runs, work: Path, number: int, name: str, kind: str, graph: Graph, plan: Sequence[Fault]) -> Result:
+def carried_out(
+    runs: Runs, work: Path, number: int, name: str, kind: str, graph: Graph, plan: Sequence[Fault]
+) -> Result:
     folder, started, lost = work / f"plan-{number}", time.monotonic(), 0
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -236,7 +240,9 @@ def main() -> None:
         left = [given.only] if given.only is not None else range(1, given.plans + 1 + LOSSY_PLANS)
         left = [number for number in left if number not in {each.number for each in results}]
         processes.make_data(work / "data", FRAMES)
-        spark = open_session(Path(temporary) / "session", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+        spark = open_session(
+            Path(temporary) / "session", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        )
         runs = Runs(work, spark)
         for number in left:
             if time.monotonic() - began > given.seconds:

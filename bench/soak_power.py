@@ -71,7 +71,9 @@ def process(case: str, work: Path, port: int) -> Any:
         def summed(cleaned):
             from pyspark.sql import functions as F
 
-            return cleaned.groupBy("k").agg(F.max("ts").alias("ts"), F.max("id").alias("id"), F.count("*").alias("n"), F.sum("v").alias("sum"))
+            return cleaned.groupBy("k").agg(
+                F.max("ts").alias("ts"), F.max("id").alias("id"), F.count("*").alias("n"), F.sum("v").alias("sum")
+            )
     else:
 
         @p.keyed("k", state="n bigint, sum bigint", emits="ts timestamp, k bigint, id bigint, n bigint, sum bigint")
@@ -266,14 +268,22 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
         lost, doubled = {*answered} - {*ids}, [i for i, count in Counter(ids).items() if count > 1]
         sums = Counter()
         wrong = []
-        for k, i, n, total, _ in sorted(rows, key=lambda row: (row[0], row[2])):
+        for k, i, _, total, _ in sorted(rows, key=lambda row: (row[0], row[2])):
             sums[k] += i
             if i % KEYS != k or total != sums[k]:
                 wrong.append(i)
         bad = {"lost": sorted(lost), "doubled": doubled, "wrong": wrong}
-        return {"is": "right" if not any(bad.values()) else "WRONG", "notes": notes, **({} if not any(bad.values()) else bad)}
+        return {
+            "is": "right" if not any(bad.values()) else "WRONG",
+            "notes": notes,
+            **({} if not any(bad.values()) else bad),
+        }
     if rows != ideal:
-        return {"is": "WRONG", "missing": [r for r in ideal if r not in rows][:5], "extra": [r for r in rows if r not in ideal][:5]}
+        return {
+            "is": "WRONG",
+            "missing": [r for r in ideal if r not in rows][:5],
+            "extra": [r for r in rows if r not in ideal][:5],
+        }
     return {"is": "right", "notes": notes}
 
 
@@ -311,7 +321,21 @@ def main() -> None:
     began = time.monotonic()
     asked.folder.mkdir(parents=True, exist_ok=True)
     recorder = asked.folder / "recorder.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-D_LARGEFILE64_SOURCE", "-U_FORTIFY_SOURCE", "-o", recorder, RECORDER, "-ldl"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            "-D_LARGEFILE64_SOURCE",
+            "-U_FORTIFY_SOURCE",
+            "-o",
+            recorder,
+            RECORDER,
+            "-ldl",
+        ],
+        check=True,
+    )
     found: list[dict[str, Any]] = []
     syncs: dict[str, float] = {}
     for place, case in enumerate(asked.cases):
@@ -330,7 +354,9 @@ def main() -> None:
         raise SystemExit(1)
 
 
-def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syncs: dict[str, float]) -> list[dict[str, Any]]:
+def _case(
+    case: str, asked: argparse.Namespace, recorder: Path, points: int, syncs: dict[str, float]
+) -> list[dict[str, Any]]:
     folder = asked.folder / case
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -343,7 +369,17 @@ def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syn
     roots = ":".join(disk.roots)
     env = {**os.environ, "LD_PRELOAD": str(recorder), "HOLDFAST_RECORD_LOG": str(log), "HOLDFAST_RECORD_ROOTS": roots}
     log.touch()
-    base = [sys.executable, "-m", "bench.soak_power", "--folder", str(asked.folder), "--port", str(port), "--seed", str(asked.seed)]
+    base = [
+        sys.executable,
+        "-m",
+        "bench.soak_power",
+        "--folder",
+        str(asked.folder),
+        "--port",
+        str(port),
+        "--seed",
+        str(asked.seed),
+    ]
     with open(folder / "recording.txt", "wb") as said:
         if subprocess.run([*base, "--record", case], env=env, stdout=said, stderr=said).returncode:
             raise SystemExit(f"{case}: the recorded run failed, see {folder / 'recording.txt'}")
@@ -364,7 +400,9 @@ def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syn
         part = folder / "cuts.json"
         part.write_text(json.dumps({"cuts": cuts[first : first + PER_PROCESS], "ideal": ideal}))
         with open(folder / "going-on.txt", "ab") as said:
-            answer = subprocess.run([*base, "--go-on", case, "--cuts", str(part)], stdout=subprocess.PIPE, stderr=said, text=True)
+            answer = subprocess.run(
+                [*base, "--go-on", case, "--cuts", str(part)], stdout=subprocess.PIPE, stderr=said, text=True
+            )
         done = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith('{"case"')]
         for each in done:
             if each["is"] != "right":

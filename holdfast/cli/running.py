@@ -21,7 +21,9 @@ from holdfast.errors import UsageError
 __all__ = ["replay_until_done", "run_until_done"]
 
 
-def run_until_done(process: Any, file: str, *, as_json: bool, state: Path | None, rate: str | None, **settings: Any) -> int:
+def run_until_done(
+    process: Any, file: str, *, as_json: bool, state: Path | None, rate: str | None, **settings: Any
+) -> int:
     """The exit code. Errors of the run are raised."""
     begin = partial(process.start, state=state, rate=_number(rate), **settings)
     return _shown(begin, f"holdfast run {file}", as_json)

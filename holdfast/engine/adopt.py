@@ -104,7 +104,9 @@ def _query_id(folder: Path) -> str:
 def _offsets(path: Path) -> tuple[dict[str, Any], list[str]]:
     version, *lines = path.read_text().splitlines()
     if version.strip() != "v1" or not lines:
-        raise _no_checkpoint(path.parents[1], f"offsets/{path.name} is of format {version.strip()[:20]!r}; v1 can be read")
+        raise _no_checkpoint(
+            path.parents[1], f"offsets/{path.name} is of format {version.strip()[:20]!r}; v1 can be read"
+        )
     try:
         return json.loads(lines[0]), lines[1:]
     except ValueError as error:
@@ -145,7 +147,9 @@ def _files(folder: Path, place: int, offset: dict[str, int]) -> SourcePosition:
     seen = _files_seen(folder / "sources" / str(place), offset["logOffset"])
     newest = max(seen.values(), default=0)
     if not seen:
-        return SourcePosition(place, "files", offset, f"log position {offset['logOffset']}; no file is named in its log")
+        return SourcePosition(
+            place, "files", offset, f"log position {offset['logOffset']}; no file is named in its log"
+        )
     at = datetime.fromtimestamp(newest / 1000, UTC).isoformat(timespec="seconds")
     return SourcePosition(
         place,
@@ -174,10 +178,14 @@ def _files_seen(log: Path, last: int) -> dict[str, int]:
 def _operators(state: Path) -> list[str]:
     """Names of the operators with state, as far as the checkpoint says them."""
     names = []
-    for folder in sorted((p for p in state.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if state.is_dir() else ():
+    for folder in (
+        sorted((p for p in state.iterdir() if p.name.isdigit()), key=lambda p: int(p.name)) if state.is_dir() else ()
+    ):
         name = "unknown"
         for path in sorted(folder.glob("_metadata/**/*")):
-            for line in path.read_text(errors="replace").splitlines() if path.is_file() and path.suffix != ".crc" else ():
+            for line in (
+                path.read_text(errors="replace").splitlines() if path.is_file() and path.suffix != ".crc" else ()
+            ):
                 if line.startswith("{") and "operatorName" in line:
                     name = str(json.loads(line)["operatorInfo"]["operatorName"])
         names.append(name)
@@ -190,9 +198,7 @@ def _not_carried_over(state: tuple[str, ...], watermark: int, done: int | None, 
         at = datetime.fromtimestamp(watermark / 1000, UTC).isoformat(timespec="milliseconds")
         said.append(f"the watermark, {at}: the new process finds its own; late rows are judged anew")
     if begun is not None:
-        said.append(
-            f"batch {begun}: begun and not committed, so the old sink may have part of it; its rows come again"
-        )
+        said.append(f"batch {begun}: begun and not committed, so the old sink may have part of it; its rows come again")
     if done is not None:
         said.append("numbers of batches: frames begin at 1, and hf.once needs another sink= name for them")
     return said

@@ -58,7 +58,12 @@ class Alerts:
             else:
                 text = json.dumps(message, default=str)
                 subprocess.run(
-                    shlex.split(self._receiver), input=text, text=True, timeout=_PATIENCE_S, check=True, capture_output=True
+                    shlex.split(self._receiver),
+                    input=text,
+                    text=True,
+                    timeout=_PATIENCE_S,
+                    check=True,
+                    capture_output=True,
                 )
-        except Exception as error:  # noqa: BLE001  whatever the receiver does, the stream goes on
+        except Exception as error:
             _log.error("on_degraded failed: %s: %s", type(error).__name__, error)

@@ -59,7 +59,9 @@ class StreamQueue:
     seen: int = 0  # highest number anybody may have seen: above `sealed` while a unit that went back makes frames again
     acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
     taken: dict[str, int] = field(default_factory=dict)  # consumer -> worked off up to this
-    held: dict[str, int] = field(default_factory=dict)  # who else keeps frames -> needs none up to this; holds nobody back
+    held: dict[str, int] = field(
+        default_factory=dict
+    )  # who else keeps frames -> needs none up to this; holds nobody back
     exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
     left_out: set[str] = field(default_factory=set)  # stand still; a source keeps for them what it can read again
     ended: int | None = None  # last number a bounded source gave
@@ -96,7 +98,9 @@ class StreamQueue:
 
     def taken_floor(self) -> int:
         """What all consumers that move have worked off."""
-        return min((max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.left_out), default=self.sealed)
+        return min(
+            (max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.left_out), default=self.sealed
+        )
 
     def slowest(self) -> str:
         held = self._positions()
@@ -108,7 +112,9 @@ class StreamQueue:
 
     def floor(self) -> int:
         """What all consumers that move have acknowledged, and nobody else keeps."""
-        return min([*(n for c, n in self.acked.items() if c not in self.left_out), *self.held.values()], default=self.sealed)
+        return min(
+            [*(n for c, n in self.acked.items() if c not in self.left_out), *self.held.values()], default=self.sealed
+        )
 
     def beyond_bound(self) -> int:
         """Up to here nothing is kept for anybody but a consumer: the frames behind it would be more than the bound."""
@@ -171,7 +177,9 @@ class Permit:
 
     def made_of(self) -> dict[str, str]:
         """By stream and number, the checksum of each input that operators made; what a source gave never changes."""
-        return {f"{i.stream} {sealed.n}": sealed.checksum for i, sealed in self.inputs if sealed is not None and sealed.file}
+        return {
+            f"{i.stream} {sealed.n}": sealed.checksum for i, sealed in self.inputs if sealed is not None and sealed.file
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +378,10 @@ class Board:
         own = {*streams}
         with self.changed:
             self.changed.wait_for(
-                lambda: self.error is not None or all(written >= n for stream, written in self.sinks.values() if stream in own)
+                lambda: (
+                    self.error is not None
+                    or all(written >= n for stream, written in self.sinks.values() if stream in own)
+                )
             )
 
     def sinks_are_done(self) -> bool:

@@ -106,7 +106,9 @@ class Caches:
             return []
         found = self._list.get(self._manager)
         cached = [found.apply(at) for at in range(found.size())]
-        return [_Cached(self._jvm.System.identityHashCode(each), each.plan(), each.plan().treeString()) for each in cached]
+        return [
+            _Cached(self._jvm.System.identityHashCode(each), each.plan(), each.plan().treeString()) for each in cached
+        ]
 
     def drop(self, entries: Iterable[_Cached]) -> None:
         for each in entries:

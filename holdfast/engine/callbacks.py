@@ -51,7 +51,11 @@ def guard_callbacks(gateway: Any) -> None:
 
     def create(accepted: socket.socket, stream: Any) -> ClientServerConnection:
         connection = _Connection(
-            server.java_parameters, server.python_parameters, server.gateway_property, server.gateway_client, python_server=server
+            server.java_parameters,
+            server.python_parameters,
+            server.gateway_property,
+            server.gateway_client,
+            python_server=server,
         )
         connection.init_socket_from_python_server(accepted, stream)
         connection.strangers = strangers

@@ -54,7 +54,11 @@ def frame_in(offset: Path, inputs: Mapping[int, list] | None = None, done: int |
         raise _damaged(offset, f"it cannot be read: {type(error).__name__}") from error
     if not isinstance(n, int) or newest > n:
         raise _damaged(offset, f"it is of frame {n!r} and names an input of frame {newest}")
-    if inputs is not None and n != done and not any(named == _named(inputs, first, n) for first in range(n, 0, -1) if first in inputs):
+    if (
+        inputs is not None
+        and n != done
+        and not any(named == _named(inputs, first, n) for first in range(n, 0, -1) if first in inputs)
+    ):
         raise _damaged(offset, f"it does not name the inputs that frame {n} was permitted")
     return n
 

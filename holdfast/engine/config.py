@@ -66,9 +66,7 @@ class Config:
             else:
                 cast = kind(value)
         except (TypeError, ValueError, KeyError):
-            raise _refused(
-                f"{value!r} is not a value of parameter {name!r}.", f"give a {kind.__name__}"
-            ) from None
+            raise _refused(f"{value!r} is not a value of parameter {name!r}.", f"give a {kind.__name__}") from None
         if cast != cast:  # NaN: equal to nothing, so nobody could tell whether it changed
             raise _refused(f"{value!r} is not a value of parameter {name!r}.", "give a number")
         if param.between is not None and not param.between[0] <= cast <= param.between[1]:
@@ -107,9 +105,7 @@ class Config:
 
 
 def _refused(what: str, do: str) -> UsageError:
-    return UsageError(
-        "HF-C010", "ParameterRefused", what, effect="nothing was changed; the run goes on", do=do
-    )
+    return UsageError("HF-C010", "ParameterRefused", what, effect="nothing was changed; the run goes on", do=do)
 
 
 def now() -> str:

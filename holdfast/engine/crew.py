@@ -21,11 +21,11 @@ from holdfast.engine.board import Board
 from holdfast.engine.failure import explain, frames_lost, host_lost, near_damaged, stalled
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards
-from holdfast.engine.onhand import frames_on_disk, neighbours
 from holdfast.engine.marking import Marker
+from holdfast.engine.onhand import frames_on_disk, neighbours
 from holdfast.engine.poison import NotAgain, guilty
-from holdfast.engine.remade import Awaited
 from holdfast.engine.recovery import Begun, Recovery
+from holdfast.engine.remade import Awaited
 from holdfast.engine.supervisor import Supervisor
 from holdfast.engine.unit import UnitQuery
 from holdfast.errors import HoldfastError
@@ -135,7 +135,9 @@ class Crew:
         """At the start of a run: units that may lose, and whose host was lost, go on behind what anybody has seen."""
         for name, begun in self._placeless.items():
             unit = self._units[name]
-            unit.begun = self._go_on(unit, begun, lambda sink: written[sink](), lambda other: False).get("begun", unit.begun)
+            unit.begun = self._go_on(unit, begun, lambda sink: written[sink](), lambda other: False).get(
+                "begun", unit.begun
+            )
             at = unit.recover()
             with self._board.changed:
                 state = self._board.units[name]
@@ -248,7 +250,9 @@ class Crew:
         if self._homes is None or error.code not in FRAME_UNREADABLE:
             return None
         folder = Path(error.where).parent
-        makers = (unit.unit.name for unit in self if any(self._folder.stream(each) == folder for each in unit.unit.outputs))
+        makers = (
+            unit.unit.name for unit in self if any(self._folder.stream(each) == folder for each in unit.unit.outputs)
+        )
         return next(makers, None)
 
     def _restart(self, name: str) -> None:
@@ -321,8 +325,12 @@ class Crew:
         placed = self._recovery.go_on(name, begun, around, old.schemas, boundary_us, old.marker.tallies)
         if placed.lost is not None:
             first, last = placed.lost
-            Incidents(self._folder.root, epoch=begun.epoch).note(f"frames {first} to {last} are LOST", unit=name, frame=last)
-            logging.getLogger(f"holdfast.unit.{name}").warning("frames %s to %s are LOST: its host is gone", first, last)
+            Incidents(self._folder.root, epoch=begun.epoch).note(
+                f"frames {first} to {last} are LOST", unit=name, frame=last
+            )
+            logging.getLogger(f"holdfast.unit.{name}").warning(
+                "frames %s to %s are LOST: its host is gone", first, last
+            )
         return {"begun": placed.frame} if begun.is_empty else {}
 
     def _probe(self, name: str, n: int) -> None:

@@ -114,7 +114,9 @@ def compare(old: dict | None, new: dict, *, fresh: Sequence[str], keep: Sequence
             kept.append(name)
         else:
             undecided.append(name)
-    moved = [name for name in new["stateful"] if name not in fresh and _unit_of(old, name) not in (None, _unit_of(new, name))]
+    moved = [
+        name for name in new["stateful"] if name not in fresh and _unit_of(old, name) not in (None, _unit_of(new, name))
+    ]
     if undecided or moved:
         name = (undecided or moved)[0]
         why = "its code or its declaration differs from the run that made its state"

@@ -222,9 +222,7 @@ class _Walk:
         elif name in _COINS:
             self.found.chance.append(_COINS[name])
         elif name == "PivotFirst":
-            self.found.columns_from_data = (
-                self.found.columns_from_data or expression.pivotColumnValues().size() == 0
-            )
+            self.found.columns_from_data = self.found.columns_from_data or expression.pivotColumnValues().size() == 0
         elif name not in _CARRIES and not expression.deterministic():
             if all(child.deterministic() for child in children):
                 self.found.chance.append(_call(expression))

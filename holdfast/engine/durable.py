@@ -123,7 +123,9 @@ class Durable(threading.Thread):
     def wait_for_room(self, unit: str, n: int) -> None:
         """Held while too much is not durable."""
         with self._board.changed:
-            while n - self._stands[unit].durable > FRAMES_AHEAD_MAX and self.error is None and not self._halted.is_set():
+            while (
+                n - self._stands[unit].durable > FRAMES_AHEAD_MAX and self.error is None and not self._halted.is_set()
+            ):
                 self._board.changed.wait(timeout=0.5)
 
     def taken_over(self, unit: str, files: StateFiles) -> int:

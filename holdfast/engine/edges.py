@@ -52,7 +52,11 @@ def consistency(board: Board, guards: Guards | None) -> list[EdgeStatus]:
             upto = max(queue.frames, default=queue.sealed)
             readers = [
                 # What it has acknowledged it has consumed; its position is told at the end of a batch.
-                (unit.name, port.feedback_frames, max(0, unit.processed - port.feedback_frames, queue.acked.get(unit.name, 0)))
+                (
+                    unit.name,
+                    port.feedback_frames,
+                    max(0, unit.processed - port.feedback_frames, queue.acked.get(unit.name, 0)),
+                )
                 for unit in board.units.values()
                 for port in unit.inputs
                 if port.stream == stream

@@ -129,7 +129,12 @@ def same_again(unit: str, frame: int, error: HoldfastError, times: int) -> UnitE
         "SameAgain",
         f"unit {unit!r} met the same error {times} times at frame {frame}: {error.what}",
         where=error.where,
-        why="\n".join([*(() if error.why in error.what else (error.why,)), "nothing was made in between: it does not pass by itself"]),
+        why="\n".join(
+            [
+                *(() if error.why in error.what else (error.why,)),
+                "nothing was made in between: it does not pass by itself",
+            ]
+        ),
         effect=error.effect,
         do="running again alone meets it again: change what the error names (the operator, its settings, what it reads; "
         "logs/spark.log in the state folder has the whole story), then run again: the unit goes on with this frame",
@@ -277,7 +282,9 @@ def _marked(error: HoldfastError, raised: str) -> HoldfastError:
 def _raised_here(error: BaseException | None) -> list[str]:
     """What the user's function raised while its frame was planned: in this process, so the traceback is at hand."""
     frames = traceback.extract_tb(None if error is None else error.__traceback__)
-    called = [at for at, frame in enumerate(frames[:-1]) if (frame.name, Path(frame.filename)) == ("call_operator", _PLAN)]
+    called = [
+        at for at, frame in enumerate(frames[:-1]) if (frame.name, Path(frame.filename)) == ("call_operator", _PLAN)
+    ]
     if not called or Path(frames[called[-1] + 1].filename).is_relative_to(_PLAN.parents[1]):
         return []
     if type(error).__name__ in _JVM_GONE and "/py4j/" in frames[-1].filename:
@@ -317,6 +324,6 @@ def _first_line(text: str, error: BaseException | None = None) -> str:
     # py4j says first what it was about to call, and then what came of it.
     lines = [line.strip(": ") for line in text.splitlines() if line.strip() and not line.startswith(_CALLING)]
     said = _JAVA_CLASS.sub("", lines[0]) if lines else ""
-    is_java = bool(lines) and said != lines[0] or hasattr(error, "getCondition")
+    is_java = (bool(lines) and said != lines[0]) or hasattr(error, "getCondition")
     kind = "" if error is None or is_java else f"{type(error).__name__}: "
     return f"{kind}{said[:300]}" if lines else kind.rstrip(": ") or "it does not say why"

@@ -122,7 +122,12 @@ class StateFolder:
     def cut_torn(self, units: Sequence[str]) -> None:
         """What a machine that went down left half written at the ends of journals is nothing."""
         if self.may_be_torn:
-            folders = [*map(self.unit, units), *map(self.decisions, units), *self.root.glob("sources/*"), *self.root.glob("sources/*/log")]
+            folders = [
+                *map(self.unit, units),
+                *map(self.decisions, units),
+                *self.root.glob("sources/*"),
+                *self.root.glob("sources/*/log"),
+            ]
             torn.cut_torn([*dict.fromkeys(folders), self.config, _made(self.root / "records")])
 
     def mark_booted(self) -> None:

@@ -29,7 +29,9 @@ class Gone:
     """By unit as in the deployment; asked by the stream of a sink."""
 
     units: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    left_out: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)  # unit -> on_error -> operator -> rows
+    left_out: Mapping[str, Mapping[str, Mapping[str, int]]] = field(
+        default_factory=dict
+    )  # unit -> on_error -> operator -> rows
 
     def tally(self, stream: str) -> Tally:
         found = Tally()
@@ -57,7 +59,11 @@ def gone_since(old: Mapping[str, Any] | None, units: Sequence[Unit], root: Path)
             told = {*makes[name]} & {*record.get("tally", {})}
             own = {stream: counts for stream, counts in found[name]["tally"].items() if stream not in told}
             found[name] = found[name] | {"tally": own}
-        moved = {stream for stream, maker in old.get("streams", {}).items() if maker == name and stream not in makes.get(name, ())}
+        moved = {
+            stream
+            for stream, maker in old.get("streams", {}).items()
+            if maker == name and stream not in makes.get(name, ())
+        }
         tally = {stream: counts for stream, counts in record.get("tally", {}).items() if stream in moved}
         late = {} if name in makes else record.get("too_late", {})
         if name in makes and not tally:
@@ -70,7 +76,9 @@ def gone_since(old: Mapping[str, Any] | None, units: Sequence[Unit], root: Path)
         }
     # Of one that came back, its own decisions tell.
     decided = {name: Exclusions(root / "units" / name) for name in found if name not in makes}
-    return Gone(found, {name: {what: own.rows(what) for what in ("drop", "quarantine")} for name, own in decided.items()})
+    return Gone(
+        found, {name: {what: own.rows(what) for what in ("drop", "quarantine")} for name, own in decided.items()}
+    )
 
 
 def _below(old: Mapping[str, Any], name: str) -> set[str]:
@@ -95,5 +103,6 @@ def _summed(*counts: Mapping[str, int]) -> dict[str, int]:
 
 def _summed_tallies(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        stream: asdict(Tally.of(other.get(stream, {})).plus(Tally.of(one.get(stream, {})))) for stream in {**one, **other}
+        stream: asdict(Tally.of(other.get(stream, {})).plus(Tally.of(one.get(stream, {}))))
+        for stream in {**one, **other}
     }

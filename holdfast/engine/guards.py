@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, assert_never
 import networkx as nx
 
 from holdfast.engine.board import Board
-from holdfast.engine.statefiles import FRAMES_BACK
 from holdfast.engine.disks import full_while_running, is_full
+from holdfast.engine.statefiles import FRAMES_BACK
 from holdfast.errors import Broken, HoldfastError, StateRefused
 from holdfast.faults.points import reach
 from holdfast.graph.model import Graph
@@ -140,7 +140,9 @@ def wirings(units: Sequence[Unit], graph: Graph) -> dict[str, Wiring]:
                     if port.stream == stream:
                         edge = _edge(stream, other.name, port.feedback_frames)
                         circles = on_cycle(unit.name, other.name)
-                        outputs.append(OutputEdge(edge, at, other.name, port.feedback_frames, circles, lag=lag[other.name]))
+                        outputs.append(
+                            OutputEdge(edge, at, other.name, port.feedback_frames, circles, lag=lag[other.name])
+                        )
             for sink in graph.sinks_of(stream):
                 outputs.append(OutputEdge(_edge(stream, f"sink {sink.name}"), at, f"sink {sink.name}", outside=True))
         found[unit.name] = Wiring(unit.name, tuple(inputs), tuple(outputs))
@@ -152,7 +154,13 @@ def _edge(stream: str, consumer: str, delay: int = 0) -> EdgeId:
 
 
 def machine_of(
-    protection: Protection, frame_ms: int, wiring: Wiring, epoch: int, restored: Restored, triggers: bool = True, phase: int = 0
+    protection: Protection,
+    frame_ms: int,
+    wiring: Wiring,
+    epoch: int,
+    restored: Restored,
+    triggers: bool = True,
+    phase: int = 0,
 ) -> CheckpointMachine:
     """`triggers`: a coordinated unit that nobody asks begins rounds by its own interval, `phase` frames into it."""
     every = _NEVER
@@ -163,7 +171,9 @@ def machine_of(
         if protection.two_phase:
             return Synchronised(wiring, every, epoch, restored, phase % every, triggers, back=FRAMES_BACK)
         return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
-    kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
+    kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[
+        protection.durability
+    ]
     return kind(wiring, every, epoch, restored)
 
 
@@ -315,7 +325,9 @@ class Guards:
             if guard is None:
                 return
             guard.rows += done.rows
-            self._todo.append((name, FrameProcessed(done.n, (), done.state_bytes, done.input_bytes, self._is_due(name, guard))))
+            self._todo.append(
+                (name, FrameProcessed(done.n, (), done.state_bytes, done.input_bytes, self._is_due(name, guard)))
+            )
             self._drain()
             if not guard.machine.asking and self._is_half_full(name):
                 self._todo.append((name, CheckpointWanted()))
@@ -424,9 +436,13 @@ class Guards:
                     self._todo.append((guard.wiring.unit, IntervalDrawn(frames)))
                 case SendRequest(edge, serial, frame, ids, extendable):
                     consumer = next(e.consumer for e in guard.wiring.outputs if e.edge == edge)
-                    self._todo.append((consumer, RequestArrived(edge, guard.stamp.epoch, serial, frame, ids, extendable)))
+                    self._todo.append(
+                        (consumer, RequestArrived(edge, guard.stamp.epoch, serial, frame, ids, extendable))
+                    )
                 case SendExtension(edge, epoch, serial, after, whole):
-                    self._todo.append((self._producer(guard, edge), ExtensionArrived(edge, epoch, serial, after, whole)))
+                    self._todo.append(
+                        (self._producer(guard, edge), ExtensionArrived(edge, epoch, serial, after, whole))
+                    )
                 case SendAck(edge, frame, loads):
                     self._acknowledge(guard, edge, frame)
                     self._todo.append((self._producer(guard, edge), AckArrived(edge, frame, loads)))
@@ -487,7 +503,7 @@ class Guards:
     def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> object:
         """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed."""
         pin = guard.unit.files.pinned(self._key(serial))
-        after = {edge: frame for edge, frame in queues}
+        after = dict(queues)
         wanted: dict[str, int] = {}
         for edge in guard.wiring.outputs:
             if edge.edge in after:

@@ -113,11 +113,11 @@ def _own(value: Any) -> Any:
         return copy.deepcopy(value)
     if type(value).__module__.partition(".")[0] in ("pandas", "numpy"):
         mine = value.copy()
-        if getattr(mine, "dtype", None) == object and any(_is_mutable(each) for each in mine):
+        if getattr(mine, "dtype", None) == object and any(_is_mutable(each) for each in mine):  # noqa: E721 (a dtype, not a type)
             mine[:] = [copy.deepcopy(each) for each in mine]
         return mine
     return map(_own, value) if isinstance(value, Iterator) else value
 
 
 def _is_mutable(value: object) -> bool:
-    return isinstance(value, _CONTAINERS) or type(value).__module__ == "numpy" and hasattr(value, "__len__")
+    return isinstance(value, _CONTAINERS) or (type(value).__module__ == "numpy" and hasattr(value, "__len__"))

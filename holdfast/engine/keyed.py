@@ -68,7 +68,12 @@ class KeyedTask:
         yield from run_keyed(self.spec, batches, own)
         if watch is not None and (changed := watch.changed(before)) is not None:
             where = f"operator {name!r}, frame {task['frames'][-1]['n']}, {self.spec.where}"
-            raise kept_between_frames(f"operator {name!r}", changed, where, "the frame was not sealed; its input is kept and the state is as before it")
+            raise kept_between_frames(
+                f"operator {name!r}",
+                changed,
+                where,
+                "the frame was not sealed; its input is kept and the state is as before it",
+            )
 
     def _values(self, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
         return {

@@ -140,7 +140,9 @@ class StatusLog:
             if now == "":
                 log.info("runs again at frame %s", f"{unit['processed'] + 1:,}")
             else:
-                level = logging.ERROR if now in ("GIVEN_UP", "DEAD") else logging.WARNING if unit["why"] else logging.INFO
+                level = (
+                    logging.ERROR if now in ("GIVEN_UP", "DEAD") else logging.WARNING if unit["why"] else logging.INFO
+                )
                 why = unit["why"] or "a parameter changed, or what it reads is made again"
                 log.log(level, "%s at frame %s: %s", now, f"{unit['processed'] + 1:,}", why)
 

@@ -24,7 +24,9 @@ __all__ = ["alone", "settings_of"]
 _NOTHING = "nothing was started, nothing was read"
 # Frames come out the same with any number; it is slower or quicker, and that is the user's to say.
 _FREE = frozenset({"spark.sql.shuffle.partitions"})
-_KEPT = {setting.key: setting.why for setting in settings.SETTINGS if setting.kind == "safe" and setting.key not in _FREE}
+_KEPT = {
+    setting.key: setting.why for setting in settings.SETTINGS if setting.kind == "safe" and setting.key not in _FREE
+}
 
 
 @contextlib.contextmanager
@@ -58,7 +60,11 @@ def settings_of(operator: Operator, spark: SparkSession) -> list[Finding]:
             findings.append(_setting(operator, key, value, why, "leave it out of spark_conf="))
         elif not spark.conf.isModifiable(key):
             why = "Spark reads it when the session starts, for all queries in it"
-            findings.append(_setting(operator, key, value, why, f"hand in a session that has it: run(spark=...); or leave {key} out"))
+            findings.append(
+                _setting(
+                    operator, key, value, why, f"hand in a session that has it: run(spark=...); or leave {key} out"
+                )
+            )
     return findings
 
 

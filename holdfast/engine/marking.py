@@ -44,7 +44,9 @@ class Tally:
         after = replace(self, frames=self.frames + 1, rows=self.rows + rows)
         if mark is None:
             return replace(after, since=0, why="")
-        return replace(after, tainted=self.tainted + 1, tainted_rows=self.tainted_rows + rows, since=self.since or n, why=mark.why)
+        return replace(
+            after, tainted=self.tainted + 1, tainted_rows=self.tainted_rows + rows, since=self.since or n, why=mark.why
+        )
 
     def plus(self, before: Tally) -> Tally:
         """With what another unit counted of the stream before; what is marked now is this one's."""

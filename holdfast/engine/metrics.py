@@ -37,12 +37,33 @@ _FIGURES = (
     ("holdfast_bytes_waiting", "Bytes of frames not yet taken.", "sources", "waiting_bytes", "source", False),
     ("holdfast_bytes_waiting_max", "Bound of the queue in bytes.", "sources", "bytes_bound", "source", False),
     ("holdfast_frames_processed", "Highest frame a unit has done.", "units", "processed", "unit", True),
-    ("holdfast_frame_milliseconds", "What a frame takes a unit, a moving mean.", "units", "ms_per_frame", "unit", False),
-    ("holdfast_frames_behind", "Frames sealed at the sources that a unit has not done.", "units", "behind", "unit", False),
+    (
+        "holdfast_frame_milliseconds",
+        "What a frame takes a unit, a moving mean.",
+        "units",
+        "ms_per_frame",
+        "unit",
+        False,
+    ),
+    (
+        "holdfast_frames_behind",
+        "Frames sealed at the sources that a unit has not done.",
+        "units",
+        "behind",
+        "unit",
+        False,
+    ),
     ("holdfast_restarts", "Restarts of a unit in this run.", "units", "restarts", "unit", True),
     ("holdfast_rows_too_late", "Rows too late for a window of the unit, dropped.", "units", "too_late", "unit", True),
     ("holdfast_frames_lost", "Frames of a sink's stream that are LOST.", "sinks", "lost", "sink", True),
-    ("holdfast_frames_tainted", "Frames of a sink's stream made from something missing.", "sinks", "tainted", "sink", True),
+    (
+        "holdfast_frames_tainted",
+        "Frames of a sink's stream made from something missing.",
+        "sinks",
+        "tainted",
+        "sink",
+        True,
+    ),
     ("holdfast_frames_written", "Highest frame a sink has.", "sinks", "written", "sink", True),
     ("holdfast_rows_written", "Rows a sink was given in this run.", "sinks", "rows", "sink", True),
 )
@@ -66,7 +87,9 @@ class _Collector:
                     family.add_metric([process, each["name"]], each[field])
             if family.samples:
                 yield family
-        state = GaugeMetricFamily("holdfast_unit_state", "1 for the state a unit is in.", labels=["process", "unit", "state"])
+        state = GaugeMetricFamily(
+            "holdfast_unit_state", "1 for the state a unit is in.", labels=["process", "unit", "state"]
+        )
         for unit in status.get("units", ()):
             state.add_metric([process, unit["name"], unit["state"]], 1)
         yield state
@@ -106,7 +129,9 @@ def health(status: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         "state": status["state"],
         "frame": status["frame"],
         "why": why,
-        "broken": [f"{each['sink']}: {each['promise']}" for each in status.get("promises", ()) if each["state"] == "BROKEN"],
+        "broken": [
+            f"{each['sink']}: {each['promise']}" for each in status.get("promises", ()) if each["state"] == "BROKEN"
+        ],
     }
     return (503 if why else 200), answer
 
@@ -148,7 +173,7 @@ class MetricsServer:
         class Handler(BaseHTTPRequestHandler):
             timeout = 10  # a client that says nothing does not hold a thread for ever
 
-            def do_GET(self) -> None:  # noqa: N802  the name http.server calls
+            def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
                     self._send(200, CONTENT_TYPE, generate_latest(registry))

@@ -41,7 +41,11 @@ def forget_leftovers(folder: Path, first: int) -> None:
 
 
 def neighbours(
-    board: Board, wiring: Wiring, outputs: tuple[str, ...], written: Callable[[str], int], is_dead: Callable[[str], bool]
+    board: Board,
+    wiring: Wiring,
+    outputs: tuple[str, ...],
+    written: Callable[[str], int],
+    is_dead: Callable[[str], bool],
 ) -> Neighbours:
     """How far everybody below a unit is, and what is left above it; `written` says so of a sink."""
     with board.changed:

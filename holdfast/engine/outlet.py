@@ -86,12 +86,23 @@ class Outlet(threading.Thread):
         super().__init__(name=f"sink {sink.name}", daemon=True)
         self.sink, self._board = sink, board
         column = graph.time if isinstance(graph.time, str) and graph.time in schema else None
-        self.refused = Exclusions(folder / "sinks" / sink.name) if folder is not None and sink.on_error != "fail" else None
+        self.refused = (
+            Exclusions(folder / "sinks" / sink.name) if folder is not None and sink.on_error != "fail" else None
+        )
         self._open = sink.writer.open(
             SinkContext(
-                graph.name, sink.name, schema, column, Path(graph.base), epoch, spark, owner,
-                sink.on_error, self.refused, sink.stream,
-            )  # fmt: skip
+                graph.name,
+                sink.name,
+                schema,
+                column,
+                Path(graph.base),
+                epoch,
+                spark,
+                owner,
+                sink.on_error,
+                self.refused,
+                sink.stream,
+            )
         )
         self.rows = self.left_out = 0  # that this run wrote, and that the target refused
         self._halted = threading.Event()

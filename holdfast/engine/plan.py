@@ -142,7 +142,9 @@ class FramePlan:
         return self._build(values, name, wide, many, needed)
 
     def _loaded(self) -> dict[str, frozenset[str]]:
-        return {port_key(p.stream, p.feedback_frames): frozenset(self.schemas[p.stream].names) for p in self.unit.inputs}
+        return {
+            port_key(p.stream, p.feedback_frames): frozenset(self.schemas[p.stream].names) for p in self.unit.inputs
+        }
 
     def _build(
         self, values: dict[str, dict[str, Any]], name: str, wide: bool, many: bool, needed: dict[str, frozenset[str]]
@@ -237,7 +239,9 @@ class StreamPlan:
             schema = self.schemas[port.stream]
             key = port_key(port.stream, port.feedback_frames)
             at = time if time in schema else None
-            streams.dfs[key] = with_boundary(ticks, Load(key, schema, 1, at, at is not None, ordered=self.ordered), lateness_ms, plan)
+            streams.dfs[key] = with_boundary(
+                ticks, Load(key, schema, 1, at, at is not None, ordered=self.ordered), lateness_ms, plan
+            )
         for name in self.unit.operators:
             operator = self.graph.operator(name)
             ports = {edge.port: streams.port(edge) for edge in operator.inputs}

@@ -54,7 +54,9 @@ def stand_ports(
             if (wanted := _wanted(port, resume_at[unit.name])) < first:
                 if known is None and port.feedback_frames:
                     port = replace(port, since=first)
-                    told.append(f"{unit.name} reads {port.stream} over a new feedback edge: it is empty up to frame {first - 1:,}")
+                    told.append(
+                        f"{unit.name} reads {port.stream} over a new feedback edge: it is empty up to frame {first - 1:,}"
+                    )
                 elif port.stream not in once and (known is None or not has_hosts):  # on hosts, it may be made again
                     raise _not_kept(unit.name, port, wanted, first, is_new=known is None)
             inputs.append(port)

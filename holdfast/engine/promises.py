@@ -121,8 +121,15 @@ class PromiseWatch:
                         found.append(self._delay_status(sink.name, str(promise), now_s))
                     case Loses():
                         above, gone = self._above[sink.name], self.gone
-                        rows = [Counter({name: n for name, n in each.items() if n and name in above}) for each in (dropped, late, quarantined)]
-                        before = gone.rows("drop", sink.stream), gone.too_late(sink.stream), gone.rows("quarantine", sink.stream)
+                        rows = [
+                            Counter({name: n for name, n in each.items() if n and name in above})
+                            for each in (dropped, late, quarantined)
+                        ]
+                        before = (
+                            gone.rows("drop", sink.stream),
+                            gone.too_late(sink.stream),
+                            gone.rows("quarantine", sink.stream),
+                        )
                         for now, then in zip(rows, before, strict=True):
                             now.update(then)
                         tally = tallies.get(sink.stream, Tally()).plus(gone.tally(sink.stream))

@@ -138,7 +138,9 @@ def stand_sinks(
             # again, and the ledger compares each with what is there.
             if last - queue.sealed > KEPT_FRAMES:
                 raise ledger_ahead(last, queue.sealed, KEPT_FRAMES, f"sink {sink.name!r}, {sink.line}")
-            tell(f"sink {sink.name} has frames up to {last:,}, {sink.stream} is made again from {queue.sealed + 1:,} on and compared")
+            tell(
+                f"sink {sink.name} has frames up to {last:,}, {sink.stream} is made again from {queue.sealed + 1:,} on and compared"
+            )
         written = min(max(last, first - 1), queue.sealed)
         board.sinks[sink.name] = (sink.stream, written)
         queue.acked[f"sink {sink.name}"] = written

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from holdfast.engine.folder import StateFolder
 from holdfast.engine.guards import Guards, Stores
-from holdfast.engine.marking import Tally
 from holdfast.engine.losing import Neighbours, Placed, go_on_after
+from holdfast.engine.marking import Tally
 from holdfast.engine.statefiles import RECORDS_KEPT
 from holdfast.engine.torn import state_is_whole
 from holdfast.errors import StateRefused
@@ -27,8 +27,8 @@ from holdfast.graph.units import Unit
 from holdfast.hosts.activating import Activated, activate
 from holdfast.hosts.containers import Container, vetted
 from holdfast.hosts.homes import Homes
-from holdfast.hosts.near import clear_unit, instance_epoch, put_back, write_instance
 from holdfast.hosts.keys import backup_seal
+from holdfast.hosts.near import clear_unit, instance_epoch, put_back, write_instance
 from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
 from holdfast.protocols.activation import NearCheckpoint
@@ -135,7 +135,9 @@ class Recovery:
                 self._put_back(unit, folder, opened[newest.key], newest, found)
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
             elif self._homes.lives.get(self._homes.host_of[name], 0) > 0:
-                said.append(f"unit {name} begins again with its first frame: neither its host nor a store has anything of it")
+                said.append(
+                    f"unit {name} begins again with its first frame: neither its host nor a store has anything of it"
+                )
         if found.near is not None or newest is not None:
             # Whoever claimed the epoch owns what lies here, also if it never comes to its first frame.
             write_instance(folder, found.epoch)
@@ -205,7 +207,9 @@ class Recovery:
                 known.append(store.trace(name).epoch)
         # No later instance is known, so what lies here was left by the last one. Stores that have
         # all lost their folders do not remember its epoch, and must not make it start from nothing.
-        return NearCheckpoint(min(epoch, max(known)) if stores.opened else epoch, begun if last is None else max(last["n"], begun))
+        return NearCheckpoint(
+            min(epoch, max(known)) if stores.opened else epoch, begun if last is None else max(last["n"], begun)
+        )
 
     def _put_back(self, unit: Unit, folder: Path, checkpoint: Container, manifest: Manifest, found: Activated) -> None:
         streams = {stream: self._homes.stream(stream) for stream in unit.outputs}

@@ -96,7 +96,9 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
     t0_us = kept.deployment.get("t0_us")
     if t0_us is None:
         why = "it has not seen an element"
-        raise _refused("HF-R008", "ReplayRefused", "the original has no clock yet.", str(kept.root), why, "run it first")
+        raise _refused(
+            "HF-R008", "ReplayRefused", "the original has no clock yet.", str(kept.root), why, "run it first"
+        )
     clock = FrameClock(t0_us, graph.frame_ms * 1000)
     begin = 1 if first is None else _frame(first, clock)
     last = None if until is None else _frame(until, clock)
@@ -124,7 +126,9 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
     name = f"{graph.name}_replay_{re.sub(r'[^A-Za-z0-9]+', '_', into).strip('_') or 'out'}"
     # Nobody is woken up for a replay.
     replayed = replace(graph, name=name, sources=tuple(sources), sinks=sinks, state=None, on_degraded=None)
-    asked = {"of": str(kept.root.absolute()), "first": begin, "until": last, "into": into} | ({"open": True} if is_open else {})
+    asked = {"of": str(kept.root.absolute()), "first": begin, "until": last, "into": into} | (
+        {"open": True} if is_open else {}
+    )
     last = _seed(replayed, kept, folder, begin, t0_us, asked)
     for source in sources:
         if isinstance(source.reader, KeptReader):
@@ -329,7 +333,9 @@ def _seed(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int, asked:
 def _take_changes(kept: Kept, folder: Path, into: str) -> None:
     """Parameters that were changed in the original since the replay was begun hold from the same frames here."""
     ours, theirs = (
-        list(Journal(root / "config", "changes", keep=None, counted=True).entries()) if (root / "config").is_dir() else []
+        list(Journal(root / "config", "changes", keep=None, counted=True).entries())
+        if (root / "config").is_dir()
+        else []
         for root in (folder, kept.root)
     )
     if not (more := theirs[len(ours) :]):
@@ -371,4 +377,6 @@ def _time(at_us: int) -> str:
 
 
 def _refused(code: str, name: str, what: str, where: str, why: str, do: str) -> StateRefused:
-    return StateRefused(code, name, what, where=where, why=why, effect="nothing was started; the original is untouched", do=do)
+    return StateRefused(
+        code, name, what, where=where, why=why, effect="nothing was started; the original is untouched", do=do
+    )

@@ -187,14 +187,22 @@ class Run:
         self._board.until = self._until
         self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
-        opened = {"board": self._board, "epoch": epoch, "spark": self._spark, "owner": self.folder.owner(), "folder": self.folder.root}
+        opened = {
+            "board": self._board,
+            "epoch": epoch,
+            "spark": self._spark,
+            "owner": self.folder.owner(),
+            "folder": self.folder.root,
+        }
         for sink in self.graph.sinks:
             self._outlets.append(Outlet(sink, self.graph, schemas[sink.stream], **opened))
         known = (old or {}).get("sinks", {})
         self.notes += after_reboot(self.folder, self.graph, units, self._begin, self._outlets, old, self.changes.names)
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
-        self.notes += stand_units(self._board, self.graph, self.folder, units, self._units, self._guards, self._outlets, old, new)
+        self.notes += stand_units(
+            self._board, self.graph, self.folder, units, self._units, self._guards, self._outlets, old, new
+        )
         if self._durable is not None:
             self._durable.begin()
         self.folder.mark_booted()
@@ -222,7 +230,9 @@ class Run:
 
         began = time.monotonic()
         if spark is None:
-            self._spark = open_session(self.folder.root, conf=self.profile.spark_conf(), quiet=self.graph.values == "hide")
+            self._spark = open_session(
+                self.folder.root, conf=self.profile.spark_conf(), quiet=self.graph.values == "hide"
+            )
             self._own_session = True
             self.notes.append(f"Spark {self._spark.sparkContext.master} {time.monotonic() - began:.1f} s")
         else:
@@ -232,7 +242,10 @@ class Run:
     def _settle_homes(self, units: Sequence[Unit], old: dict) -> Homes:
         """Units that have hosts live there; what an earlier run left elsewhere is brought."""
         homes = Homes(
-            self.folder.root, self.graph.homes, self.graph.backup, [(unit.name, unit.host, unit.outputs) for unit in units]
+            self.folder.root,
+            self.graph.homes,
+            self.graph.backup,
+            [(unit.name, unit.host, unit.outputs) for unit in units],
         )
         lost = homes.open()
         homes.bring(old)
@@ -240,7 +253,9 @@ class Run:
         if homes.names:
             self.folder.live_on(homes)
             self._guards = Guards(self.graph, units, self._board, fail=self._board.fail)
-            self._guards.followers = [BesideGuards(self.graph, units, self._board, each, self._board.fail) for each in self._beside]
+            self._guards.followers = [
+                BesideGuards(self.graph, units, self._board, each, self._board.fail) for each in self._beside
+            ]
             self._recovery = Recovery(self.folder, homes, units, self._guards, lambda unit: self._begin[unit])
             self._units.protect(homes, self._guards, self._recovery)
             self.notes += [f"host {host} had lost its folder: its units come back from their backups" for host in lost]
@@ -263,7 +278,13 @@ class Run:
                 forget_unit(self.folder.unit(unit.name))
 
     def _add_unit(
-        self, unit: Unit, units: Sequence[Unit], schemas: dict, epoch: int, sensitive: dict[str, bool], settled: dict[str, int]
+        self,
+        unit: Unit,
+        units: Sequence[Unit],
+        schemas: dict,
+        epoch: int,
+        sensitive: dict[str, bool],
+        settled: dict[str, int],
     ) -> None:
         make = partial(
             UnitQuery,
@@ -356,7 +377,9 @@ class Run:
                 self._shut_down()
             except BaseException as error:
                 if is_full(error) and not isinstance(error, HoldfastError):
-                    error = full_while_running("the end of the run", error, "what is sealed stays sealed; the next run goes on")
+                    error = full_while_running(
+                        "the end of the run", error, "what is sealed stays sealed; the next run goes on"
+                    )
                 self._board.fail(error)
                 self._state = "failed"
                 self.release()
@@ -539,11 +562,15 @@ class Run:
         """What it does now: see Status."""
         ages = {} if self._guards is None else self._guards.ages()  # before the board's lock, never inside it
         with self._board.changed:
-            parts = snapshot(self._board, {outlet.sink.name: (outlet.rows, outlet.left_out) for outlet in self._outlets})
+            parts = snapshot(
+                self._board, {outlet.sink.name: (outlet.rows, outlet.left_out) for outlet in self._outlets}
+            )
             if self._guards is not None:
                 parts["units"] = with_backups(parts["units"], self._units.host_of, ages)
             now = time.monotonic()
-            dropped, apart = (self._units.rows_left_out(what) | rows_refused(self._outlets, what) for what in ("drop", "quarantine"))
+            dropped, apart = (
+                self._units.rows_left_out(what) | rows_refused(self._outlets, what) for what in ("drop", "quarantine")
+            )
             with_marks(parts, markers := self._units.markers(), self._promises.gone)
             promises = self._promises.statuses(dropped, apart, now, markers)
             degraded = why_degraded(self._board, parts["sinks"], promises)

@@ -23,7 +23,12 @@ __all__ = ["Sealer"]
 
 class Sealer:
     def __init__(
-        self, outputs: tuple[str, ...], streams: Mapping[str, Path], schemas: Mapping[str, Schema], staging: Path, epoch: int
+        self,
+        outputs: tuple[str, ...],
+        streams: Mapping[str, Path],
+        schemas: Mapping[str, Schema],
+        staging: Path,
+        epoch: int,
     ) -> None:
         self._outputs, self._streams, self._schemas = outputs, streams, schemas
         self._staging, self._epoch = staging, epoch
@@ -49,7 +54,15 @@ class Sealer:
                 there = read_record(final)
                 rows, size, total = there.rows, there.bytes, there.checksum
             sealed[stream] = Sealed(
-                permit.n, permit.boundary_us, rows, size, total, self._epoch, Kind.STABLE, str(final), mark=mark_of(there)
+                permit.n,
+                permit.boundary_us,
+                rows,
+                size,
+                total,
+                self._epoch,
+                Kind.STABLE,
+                str(final),
+                mark=mark_of(there),
             )
         return sealed
 

@@ -179,10 +179,17 @@ SETTINGS: tuple[Setting, ...] = (
         "Broadcasts are released by a collection; 30 minutes are 36,000 small frames.",
     ),
     _flat("spark.ui.enabled", "false", "No server, no thread pool, no port; `holdfast status` is the view."),
-    _flat("spark.ui.retainedJobs", "100", "Kept even without a UI. `building` asks which jobs were run while a frame was planned.", "Spark keeps a thousand old jobs on its heap"),
+    _flat(
+        "spark.ui.retainedJobs",
+        "100",
+        "Kept even without a UI. `building` asks which jobs were run while a frame was planned.",
+        "Spark keeps a thousand old jobs on its heap",
+    ),
     _flat("spark.ui.retainedStages", "20", "As above."),
     _flat("spark.ui.retainedTasks", "200", "As above; the default is 100,000."),
-    _flat("spark.ui.liveUpdate.period", "100ms", "A job is in the status store from its start; nobody looks at the rest."),
+    _flat(
+        "spark.ui.liveUpdate.period", "100ms", "A job is in the status store from its start; nobody looks at the rest."
+    ),
     _flat("spark.sql.ui.retainedExecutions", "10", "Each keeps its plan as text; the default is 1,000."),
     _flat(f"{_STREAMING}.ui.enabled", "false", "As above."),
     _flat("spark.driver.memory", "2g", "Enough for a million rows a frame; half of a small machine."),
@@ -267,7 +274,9 @@ def remarks(value_of: Callable[[str], str | None], master: str, changeable: Call
     """
     said: dict[str, None] = {}
     if master.startswith("local") and "," not in master:
-        said[f"unsafe: master {master} never retries a task: a worker that dies ends its unit ({MASTER} retries)"] = None
+        said[f"unsafe: master {master} never retries a task: a worker that dies ends its unit ({MASTER} retries)"] = (
+            None
+        )
     for setting in SETTINGS:
         if not setting.without or changeable(setting.key):
             continue

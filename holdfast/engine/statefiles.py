@@ -68,7 +68,12 @@ class StateFiles:
             record = next((record for at, _, record in self._recent if at == n), None)
         if record is None:
             return set() if not self._recent or n < self._recent[0][0] else None
-        return {self.runs(name) / run[0] for name, shards in record["state"].items() for runs in shards.values() for run in runs}
+        return {
+            self.runs(name) / run[0]
+            for name, shards in record["state"].items()
+            for runs in shards.values()
+            for run in runs
+        }
 
     def named(self) -> set[Path]:
         """The files of all records that are kept."""

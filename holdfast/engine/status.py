@@ -12,7 +12,16 @@ from holdfast.engine.gone import Gone
 from holdfast.engine.marking import Marker, Tally
 from holdfast.engine.promises import PromiseStatus
 
-__all__ = ["SinkStatus", "SourceStatus", "Status", "UnitStatus", "snapshot", "why_degraded", "with_backups", "with_marks"]
+__all__ = [
+    "SinkStatus",
+    "SourceStatus",
+    "Status",
+    "UnitStatus",
+    "snapshot",
+    "why_degraded",
+    "with_backups",
+    "with_marks",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +130,7 @@ def snapshot(board: Board, of_sinks: Mapping[str, tuple[int, int]]) -> dict[str,
             state = "HELD" if unit.held.startswith("held") else "WAITING"
         why = unit.held if unit.condition == "RUNNING" else unit.trouble
         behind = max(0, newest - unit.processed)
-        units.append(
-            UnitStatus(unit.name, state, unit.processed, round(unit.ms_mean, 1), why, behind, unit.restarts)
-        )
+        units.append(UnitStatus(unit.name, state, unit.processed, round(unit.ms_mean, 1), why, behind, unit.restarts))
     for name, (stream, written) in board.sinks.items():
         away = board.sinks_away.get(name)
         said = ("AWAY", away.sentence(time.time())) if away is not None else ("OK", "")

@@ -219,7 +219,7 @@ class Watch:
     def _restart(self, each: _Watched) -> None:
         try:
             query = each.start()
-        except Exception as error:  # noqa: BLE001  whatever keeps it from starting is one more death
+        except Exception as error:
             self._died(each, error)
             return
         with self._changed:

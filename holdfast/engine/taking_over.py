@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["adopt_table"]
 
 
-def adopt_table(
-    process: StreamProcess, sink: str, *, state: str | Path | None = None, renumber: bool = False
-) -> Taken:
+def adopt_table(process: StreamProcess, sink: str, *, state: str | Path | None = None, renumber: bool = False) -> Taken:
     """`renumber`: although the target was written by this folder, as it was before an older copy was put back."""
     graph = process.graph()
     chosen = load_profile(None, beside=graph.base)

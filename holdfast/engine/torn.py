@@ -34,7 +34,18 @@ from holdfast.graph.units import Unit, UnitInput
 from holdfast.operators.runs import is_whole
 from holdfast.records.journal import Journal
 
-__all__ = ["Below", "Found", "boot_id", "cut_torn", "drop_torn_frames", "go_back", "mark_booted", "may_be_torn", "positions", "state_is_whole"]
+__all__ = [
+    "Below",
+    "Found",
+    "boot_id",
+    "cut_torn",
+    "drop_torn_frames",
+    "go_back",
+    "mark_booted",
+    "may_be_torn",
+    "positions",
+    "state_is_whole",
+]
 
 _BOOT = "boot"
 # More records than a run ever keeps without having synced one of them.
@@ -181,8 +192,13 @@ def positions(found: Mapping[str, Found]) -> dict[str, int]:
         moved = False
         for name, each in found.items():
             for stream, there in each.frames.items():
-                has = [max(needs_after(b.unit) - b.delay, b.since - 1) if b.unit else b.has for b in each.below.get(stream, ())]
-                missing = next((n for n in range(max(0, min(has, default=at[name])) + 1, at[name] + 1) if n not in there), None)
+                has = [
+                    max(needs_after(b.unit) - b.delay, b.since - 1) if b.unit else b.has
+                    for b in each.below.get(stream, ())
+                ]
+                missing = next(
+                    (n for n in range(max(0, min(has, default=at[name])) + 1, at[name] + 1) if n not in there), None
+                )
                 began = each.candidates[-1]
                 if missing is not None and missing > began:
                     at[name] = next(n for n in each.candidates if n < missing)

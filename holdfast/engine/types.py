@@ -170,7 +170,9 @@ class _Typing:
         dfs = list(ports.values())
         if operator.kind in ("aggregate", "join"):
             function = keyed_function(operator, self._inputs, graph, type_of_in(dfs[0]))
-            self._look([prepare(df) for prepare, df in zip(function.prepare, dfs, strict=True)], function.float_sensitive)
+            self._look(
+                [prepare(df) for prepare, df in zip(function.prepare, dfs, strict=True)], function.float_sensitive
+            )
             self.schemas = {operator.outputs[0]: function.emits}
             return
         if operator.kind in ("frame", "stream"):
@@ -239,9 +241,13 @@ def _unit_refused(
     dfs = {port.stream: _streaming(spark, schemas[port.stream], graph.time, 0) for port in unit.inputs} | streamed
     found: list[Finding | None] = []
     for operator in map(graph.operator, unit.frame_part):
-        made = apply_rowwise(operator.kind, operator.options, [dfs[edge.stream] for edge in operator.inputs], operator.outputs)
+        made = apply_rowwise(
+            operator.kind, operator.options, [dfs[edge.stream] for edge in operator.inputs], operator.outputs
+        )
         dfs |= made
-        found.append(stream_refused(operator, tag(list(made.values()), operator.outputs, schemas), above.options["mode"], None))
+        found.append(
+            stream_refused(operator, tag(list(made.values()), operator.outputs, schemas), above.options["mode"], None)
+        )
     whole = tag([dfs[stream] for stream in unit.outputs], unit.outputs, schemas)
     if stream_refused(above, whole, above.options["mode"], None) is None:  # what counts is the plan of the unit
         return []

@@ -55,6 +55,7 @@ from holdfast.records.journal import Journal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
     from holdfast.engine.durable import Durable
 
 __all__ = ["UnitQuery"]
@@ -108,9 +109,7 @@ class UnitQuery:
             name for name in unit.operators if graph.operator(name).kind in ("keyed", "aggregate", "join")
         ]
         self.uses_spark_state = any(graph.operator(name).kind == "stream" for name in unit.operators)
-        self._notes = {
-            name: NotesFolder(notes_dir(folder, name, epoch), graph.partitions) for name in self._stateful
-        }
+        self._notes = {name: NotesFolder(notes_dir(folder, name, epoch), graph.partitions) for name in self._stateful}
         self._state: dict[str, dict] = {name: {} for name in self._stateful}
         spark_epoch = epoch if self.uses_spark_state else None
         self.files = StateFiles(folder, self._stateful, spark_epoch=spark_epoch, two_phase=unit.protect.two_phase)
@@ -468,7 +467,9 @@ class UnitQuery:
     def _done_with(self, permit: Permit) -> None:
         if self._guards is None:
             return
-        sizes = {(port.stream, port.feedback_frames): 0 if sealed is None else sealed.bytes for port, sealed in permit.inputs}
+        sizes = {
+            (port.stream, port.feedback_frames): 0 if sealed is None else sealed.bytes for port, sealed in permit.inputs
+        }
         runs = (run for shards in self._state.values() for own in shards.values() for run in own)
         done = Done(
             permit.n,

@@ -38,7 +38,7 @@ from holdfast.operators.builtin import FRAME
 from holdfast.protocols.taint import Mark
 from holdfast.sources.reference import Reference, load
 
-__all__ = ["BOUNDARY", "FRAME_PROPERTY", "Load", "SEALED_SCHEMA", "Seal", "Then", "current_frames"]
+__all__ = ["BOUNDARY", "FRAME_PROPERTY", "SEALED_SCHEMA", "Load", "Seal", "Then", "current_frames"]
 
 FRAME_PROPERTY = "holdfast.frame"
 # Marks the one row per port and frame that carries the boundary into Spark's watermark.
@@ -76,7 +76,9 @@ class Load:
                 for frame in frames:
                     # The streaming part counts frames, not chunks: it has one chunk.
                     port = frame["ports"][self.port]
-                    for rows in self._in_order(port) if self.ordered else self._kept(port, chunk if self.chunks > 1 else 0):
+                    for rows in (
+                        self._in_order(port) if self.ordered else self._kept(port, chunk if self.chunks > 1 else 0)
+                    ):
                         yield self._marked(rows, frame["n"])
                     if self.boundary_row:
                         yield self._boundary(frame["boundary_us"])

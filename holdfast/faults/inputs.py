@@ -104,4 +104,6 @@ def _frames_back(words: str, frame_ms: int) -> int:
 
 
 def _not_understood(words: str, why: str, do: str) -> UsageError:
-    return UsageError("HF-E052", "NoSuchInput", f"--input {words} gives no input.", why=why, effect="nothing was started", do=do)
+    return UsageError(
+        "HF-E052", "NoSuchInput", f"--input {words} gives no input.", why=why, effect="nothing was started", do=do
+    )

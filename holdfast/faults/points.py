@@ -211,9 +211,7 @@ def victims(kind: str, driver: int | None = None) -> list[int]:
 
 def _workers(below: list[tuple[int, str]]) -> list[int]:
     """The forked workers, not the daemon that forks them (nor the JVM, whose options name it too)."""
-    daemons = {
-        pid for pid, command in below if "python" in command.split(" ")[0] and "daemon" in command
-    }
+    daemons = {pid for pid, command in below if "python" in command.split(" ")[0] and "daemon" in command}
     parents = {pid: parent for pid, parent, _ in _table()}
     return [pid for pid in daemons if parents.get(pid) in daemons]
 

@@ -139,7 +139,9 @@ def _picture(title: str, lines: Sequence[_Line], found: Verified) -> str:
         f'<text x="{_LEFT}" y="16">{_safe(title)}</text>',
     ]
     for share in (0, 0.5, 1):
-        drawn.append(f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y(share * top):.1f}" y2="{y(share * top):.1f}" stroke="#ddd"/>')
+        drawn.append(
+            f'<line x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y(share * top):.1f}" y2="{y(share * top):.1f}" stroke="#ddd"/>'
+        )
         drawn.append(f'<text x="{_LEFT - 8}" y="{y(share * top) + 4:.1f}" text-anchor="end">{share * top:.3g}</text>')
     for n in sorted({first + 1, (first + 1 + frames) // 2, frames}):
         drawn.append(f'<text x="{x(n):.1f}" y="{_HEIGHT - 12}" text-anchor="middle">{n:,}</text>')

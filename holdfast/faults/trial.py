@@ -42,7 +42,8 @@ def sink_folder(folder: Path, sink: str) -> Path:
 def redirected(graph: Graph, folder: Path) -> Graph:
     """The process with all its outputs, hosts and backups kept in the folder, and nobody to be woken up."""
     sinks = tuple(
-        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent), on_error="fail") for sink in graph.sinks
+        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent), on_error="fail")
+        for sink in graph.sinks
     )
     hosts = tuple(replace(host, folder=None) for host in graph.hosts)
     backup = graph.backup
@@ -58,7 +59,9 @@ def with_all_kept(graph: Graph, folder: Path) -> Graph:
     """
     seen = {sink.stream for sink in graph.sinks}
     between = [stream for unit in cut(graph) for stream in unit.outputs if stream not in seen]
-    kept = tuple(Sink(_beside(stream), FrameFolder(sink_folder(folder, _beside(stream)), True), stream) for stream in between)
+    kept = tuple(
+        Sink(_beside(stream), FrameFolder(sink_folder(folder, _beside(stream)), True), stream) for stream in between
+    )
     return replace(graph, sinks=graph.sinks + kept)
 
 

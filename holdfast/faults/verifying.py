@@ -129,13 +129,20 @@ class Verified:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "kept": (not is_broken(verdict for verdict in self.verdicts if verdict.promised)) if self.is_promised else None,
+            "kept": (not is_broken(verdict for verdict in self.verdicts if verdict.promised))
+            if self.is_promised
+            else None,
             "answer": self.answer,
             "pace": self.pace,
             "frames": self.ideal.frames,
             "faults": [{**fault.to_json(), "hit": hit} for fault, hit in zip(self.plan, self.faulty.hit, strict=True)],
             "runs": {
-                name: {"seconds": round(ran.seconds, 1), "starts": ran.starts, "unit_deaths": ran.deaths, "exit": ran.exit_code}
+                name: {
+                    "seconds": round(ran.seconds, 1),
+                    "starts": ran.starts,
+                    "unit_deaths": ran.deaths,
+                    "exit": ran.exit_code,
+                }
                 for name, ran in (("ideal", self.ideal), ("faulty", self.faulty))
             }
             | {"oracle": {"seconds": round(self.oracle_s, 1)}},
@@ -178,7 +185,13 @@ class Bench:
 
     @property
     def pace(self) -> str:
-        return "as fast as it goes" if self.rate == "fast" else "at recorded pace" if self.rate == "as recorded" else f"at {self.rate}"
+        return (
+            "as fast as it goes"
+            if self.rate == "fast"
+            else "at recorded pace"
+            if self.rate == "as recorded"
+            else f"at {self.rate}"
+        )
 
     def ideal(self, *, keep_all: bool = False) -> Ran:
         """The undisturbed run. It has to finish: everything else is measured by it. `keep_all`: for `recompute`."""
@@ -193,7 +206,9 @@ class Bench:
 
     def last_with_input(self, ideal: Ran) -> int:
         """The last frame that is not a closing one."""
-        ends = [json.loads(path.read_text())["last"] for path in (ideal.folder / "state" / "sources").glob("*/end.json")]
+        ends = [
+            json.loads(path.read_text())["last"] for path in (ideal.folder / "state" / "sources").glob("*/end.json")
+        ]
         return min([ideal.last, *([max(ends)] if ends else [])])
 
     def settled(self, plan: Sequence[Fault], ideal: Ran, seed: int) -> list[Fault]:
@@ -232,7 +247,9 @@ class Bench:
             verdicts += judge(promises[each.output], each)
             verdicts += [judge_recomputed(line) for line in recomputed if line.output == each.output]
         recomputed = tuple(recomputed)
-        return Verified(tuple(plan), ideal, faulty, tuple(measured), tuple(verdicts), self.pace, recomputed, self._oracle_s)
+        return Verified(
+            tuple(plan), ideal, faulty, tuple(measured), tuple(verdicts), self.pace, recomputed, self._oracle_s
+        )
 
     # ---- one run, over all its starts ----
 
@@ -257,7 +274,9 @@ class Bench:
                 starts += 1
                 self._say(f"{name} run, start {starts} ...")
                 code = self._start("holdfast.faults.trial", folder, {"HOLDFAST_FAULTS": json.dumps(armed)}, pids)
-                struck = [fault for fault, mark, was in zip(plan, marks, before, strict=True) if mark.exists() and not was]
+                struck = [
+                    fault for fault, mark, was in zip(plan, marks, before, strict=True) if mark.exists() and not was
+                ]
                 fruitless = 0 if struck else fruitless + 1
                 for fault in struck:
                     if fault.do == "delete last commit":

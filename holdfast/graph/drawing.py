@@ -65,7 +65,12 @@ def _names(graph: Graph) -> list[str]:
 
 
 def _unit(graph: Graph, unit: Unit, host: str, wide: int) -> list[str]:
-    head = f"  ┌─ unit {unit.name}" + (f" on {host}" if host else "") + (f", {unit.protect}" if unit.protect != none else "") + " "
+    head = (
+        f"  ┌─ unit {unit.name}"
+        + (f" on {host}" if host else "")
+        + (f", {unit.protect}" if unit.protect != none else "")
+        + " "
+    )
     members = [operator for name in unit.operators if (operator := graph.operator(name)) is not None]
     kinds = [f"{operator.kind:<9}" for operator in members]
     reads = ["◀ " + ", ".join(_reads(edge) for edge in operator.inputs) for operator in members]

@@ -18,8 +18,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from holdfast.graph.promises import Promise
 from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, Host
+from holdfast.graph.promises import Promise
 from holdfast.graph.protections import Protection, none
 from holdfast.graph.restarting import OnDegraded, Supervision
 from holdfast.graph.schemas import Schema

@@ -191,7 +191,7 @@ class _Picture:
     def arrange(self) -> None:
         links = self._links()
         between = {(self._home[a], self._home[b]) for a, b in links if self._home[a] != self._home[b]}
-        layer = {key: 0 for key in self._blocks}
+        layer = dict.fromkeys(self._blocks, 0)
         for _ in self._blocks:  # longest path; the units have no cycle, so it settles
             for a, b in sorted(between):
                 layer[b] = max(layer[b], layer[a] + 1)

@@ -346,7 +346,13 @@ class StreamProcess:
         self._windowed(name, "join", {"left": left, "right": right}, chosen, settings, too_late)
 
     def _windowed(
-        self, name: str, kind: str, ports: dict[str, Reads], chosen: dict[str, Any], settings: dict[str, Any], too_late: str
+        self,
+        name: str,
+        kind: str,
+        ports: dict[str, Reads],
+        chosen: dict[str, Any],
+        settings: dict[str, Any],
+        too_late: str,
     ) -> None:
         if one_of(too_late, ("drop", "quarantine", "fail"), what="too_late") != "drop":
             chosen["too_late"] = too_late  # not said where it is the default: it would look like other code
@@ -383,7 +389,17 @@ class StreamProcess:
         settings: dict[str, Any],
         outputs: tuple[str, ...] | None = None,
     ) -> None:
-        known = ("protect", "delay_max", "delay_min", "approximate", "spark_conf", "unit", "apart", "on_error", "stabilises")
+        known = (
+            "protect",
+            "delay_max",
+            "delay_min",
+            "approximate",
+            "spark_conf",
+            "unit",
+            "apart",
+            "on_error",
+            "stabilises",
+        )
         for word in settings:
             one_of(word, known, what=f"option of {kind}")
         settled = _settings(*(settings.get(word) for word in known))
@@ -436,7 +452,9 @@ class StreamProcess:
         names = [each.name for each in self._hosts] or list(DEFAULT_HOSTS)
         one_of(host, names, what="host")
         if not operators:
-            raise refuse("HF-C003", "UnknownWord", f"place({host!r}) names no operator.", do=f"write place({host!r}, 'OPERATOR')")
+            raise refuse(
+                "HF-C003", "UnknownWord", f"place({host!r}) names no operator.", do=f"write place({host!r}, 'OPERATOR')"
+            )
         line = caller()[0]
         self._places.extend((name, host, line) for name in operators)
 
@@ -554,12 +572,19 @@ def _settings(
 def _checked_supervision(restart: object) -> Supervision:
     if restart is None or isinstance(restart, Supervision):
         return restart or Supervision()
-    raise refuse("HF-C003", "UnknownWord", f"restart={restart!r} is not known.", do="write restart=hf.restarts(tries=8)")
+    raise refuse(
+        "HF-C003", "UnknownWord", f"restart={restart!r} is not known.", do="write restart=hf.restarts(tries=8)"
+    )
 
 
 def _checked_backup(backup: object) -> Backup | None:
     if backup is not None and not isinstance(backup, Backup):
-        raise refuse("HF-C003", "UnknownWord", f"backup={backup!r} is no backup.", do="write backup=hf.backup(copies=2) or hf.backup('/mnt/other')")
+        raise refuse(
+            "HF-C003",
+            "UnknownWord",
+            f"backup={backup!r} is no backup.",
+            do="write backup=hf.backup(copies=2) or hf.backup('/mnt/other')",
+        )
     return backup
 
 
@@ -571,7 +596,9 @@ def _checked_protection(protection: object) -> None:
             "HF-C003",
             "UnknownWord",
             f"hf.{name} has no interval." if is_uncalled else f"protection {protection!r} is not known.",
-            do=f"write hf.{name}(every='5 seconds')" if is_uncalled else "take hf.none, hf.checkpoint(every), hf.uncoordinated(every) or hf.ecoc(every)",
+            do=f"write hf.{name}(every='5 seconds')"
+            if is_uncalled
+            else "take hf.none, hf.checkpoint(every), hf.uncoordinated(every) or hf.ecoc(every)",
         )
 
 

@@ -45,7 +45,12 @@ def restarts(
         raise refuse("HF-C003", "UnknownWord", f"tries={tries!r} is no count.", do="write tries=8, or 0 for never")
     seconds = {
         name: duration_ms(value, what=name) / 1000
-        for name, value in {"first": first, "longest": longest, "window": window, "stalled_after": stalled_after}.items()
+        for name, value in {
+            "first": first,
+            "longest": longest,
+            "window": window,
+            "stalled_after": stalled_after,
+        }.items()
     }
     policy = RestartPolicy(tries, seconds["first"], seconds["longest"], seconds["window"])
     return Supervision(policy, seconds["stalled_after"])

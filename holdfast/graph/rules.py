@@ -68,7 +68,9 @@ def _sinks_that_leave_out(graph: Graph) -> Iterator[Finding]:
                 effect=EFFECT,
                 do="drop on_error= there",
             )
-        if sink.on_error == "drop" and (said := [each for each in sink.promises if isinstance(each, Loses) and each.at_most == 0]):
+        if sink.on_error == "drop" and (
+            said := [each for each in sink.promises if isinstance(each, Loses) and each.at_most == 0]
+        ):
             yield Finding(
                 "HF-K035",
                 "DropsWhatItKeeps",

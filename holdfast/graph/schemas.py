@@ -205,8 +205,14 @@ class _Parser:
             raise _bad_name(self._what, f"names a column {name!r}", why, "give it another name: 'column'")
         if (other := before.get(folded(name))) is not None:
             same = "stands in it twice" if other == name else f"stands in it beside {other!r}"
-            why = "" if other == name else "Spark and most databases do not tell upper from lower case in names of columns"
-            raise _bad_name(self._what, f"cannot be taken: column {name!r} {same}", why, f"give one another name: '{name}_2'")
+            why = (
+                ""
+                if other == name
+                else "Spark and most databases do not tell upper from lower case in names of columns"
+            )
+            raise _bad_name(
+                self._what, f"cannot be taken: column {name!r} {same}", why, f"give one another name: '{name}_2'"
+            )
         before[folded(name)] = name
 
     def _instead(self, word: str) -> str:
@@ -356,7 +362,11 @@ def _not_carried(column: Column, kind: str, what: str) -> UsageError:
     if what != "schema":  # declared by the user, who has to begin with another
         do = f"declare '{name} {column.type}', and make it another type in an operator"
     elif kind.startswith(("geography", "geometry")):
-        do = f"emit st_asbinary({name})" if column.type == "binary" else f"emit it without {kind}: st_asbinary makes binary of one"
+        do = (
+            f"emit st_asbinary({name})"
+            if column.type == "binary"
+            else f"emit it without {kind}: st_asbinary makes binary of one"
+        )
     else:
         do = f"cast it: cast({name} as {column.type})"
     return UsageError(

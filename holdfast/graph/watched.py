@@ -16,7 +16,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.graph.functions import codes_of, is_container, is_moving, is_users_code, kind_of, mutable_defaults, outer_of, plain
+from holdfast.graph.functions import (
+    codes_of,
+    is_container,
+    is_moving,
+    is_users_code,
+    kind_of,
+    mutable_defaults,
+    outer_of,
+    plain,
+)
 
 __all__ = ["Watch"]
 
@@ -48,9 +57,12 @@ class Watch:
         values = {name: outer[name] for name in used if name in outer} | mutable_defaults(function)
         self._roots[f"{of}{function.__name__}"] = function.__dict__
         for name, value in values.items():
-            if is_container(value) or is_moving(value) or self._is_users_own(value):
-                self._roots[f"{of}{name}"] = value
-            elif isinstance(value, type) and self._is_users_own(value):
+            if (
+                is_container(value)
+                or is_moving(value)
+                or self._is_users_own(value)
+                or (isinstance(value, type) and self._is_users_own(value))
+            ):
                 self._roots[f"{of}{name}"] = value
             elif isinstance(plain(value), types.FunctionType):
                 self._gather(plain(value), f"{name}: ", seen)
@@ -118,12 +130,18 @@ def _shape(value: object, depth: int) -> object:
     if isinstance(value, itertools.count):
         return "count", repr(value)
     if kind_of(value) == ("numpy", "ndarray"):
-        return "array", value.shape, value.tobytes() if value.nbytes <= 8 * _WALKED_MAX and value.dtype != object else None
+        return (
+            "array",
+            value.shape,
+            value.tobytes() if value.nbytes <= 8 * _WALKED_MAX and value.dtype != object else None,
+        )
     if isinstance(value, type):
         return id(value), tuple(
             (name, _shape(each, depth + 1))
             for name, each in vars(value).items()
-            if not name.startswith("__") and not callable(each) and not isinstance(each, classmethod | staticmethod | property)
+            if not name.startswith("__")
+            and not callable(each)
+            and not isinstance(each, classmethod | staticmethod | property)
         )
     if hasattr(value, "__dict__") and Watch._is_users_own(value):
         own = ((name, each) for name, each in vars(value).items() if not _is_derived(value, name))

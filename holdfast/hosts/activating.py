@@ -168,7 +168,7 @@ class _Attempt:
                 store.join(peers, [self.unit], enough)
             except StoreAway as error:
                 self._said[name] = f"may have lost its folder: {error}"
-        if self._near is None or newest > 0 and newest >= self._near.epoch:
+        if self._near is None or (newest > 0 and newest >= self._near.epoch):
             return True
         return self._introduce(self._near, traces)
 
@@ -226,7 +226,9 @@ class _Attempt:
         if copy.good:
             self.contents = copy.contents
         else:
-            self._said[name] = f"checkpoint {manifest.serial} of epoch {manifest.epoch}, frame {manifest.frame}: {copy.why}"
+            self._said[name] = (
+                f"checkpoint {manifest.serial} of epoch {manifest.epoch}, frame {manifest.frame}: {copy.why}"
+            )
             self._passed_over(name, copy.why)
         return CopyFetched(name, manifest, copy.good, copy.held)
 

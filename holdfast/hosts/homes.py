@@ -47,7 +47,11 @@ _AGAIN_S = 0.05
 
 class Homes:
     def __init__(
-        self, root: Path, hosts: Sequence[Host], backup: Backup | None, units: Sequence[tuple[str, str | None, tuple[str, ...]]]
+        self,
+        root: Path,
+        hosts: Sequence[Host],
+        backup: Backup | None,
+        units: Sequence[tuple[str, str | None, tuple[str, ...]]],
     ) -> None:
         """`units`: name, the host it is placed on or None, the streams it makes."""
         self._root = root

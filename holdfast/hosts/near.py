@@ -63,7 +63,9 @@ def pin_runs(unit: Path, key: int | str, record: Mapping[str, Any]) -> Pin:
     files = {}
     for operator, shards in record["state"].items():
         for name in {run[0] for runs in shards.values() for run in runs}:
-            files[f"runs/{operator}/{name}"] = _linked(unit / "runs" / operator / name, pinned / "runs" / operator / name)
+            files[f"runs/{operator}/{name}"] = _linked(
+                unit / "runs" / operator / name, pinned / "runs" / operator / name
+            )
     return Pin(record["n"], dict(record), files, pinned)
 
 
@@ -74,7 +76,9 @@ def pin_spark(unit: Path, key: int | str, record: Mapping[str, Any], epoch: int)
     batch = max((batch for batch, frame in frames_of_batches(checkpoint).items() if frame <= record["n"]), default=None)
     if batch is None:
         raise FileNotFoundError(errno.ENOENT, "Spark's offset log is not there", str(checkpoint / "offsets"))
-    wanted = [checkpoint / log / str(n) for log in ("offsets", "commits") for n in range(batch - _LOG_ENTRIES + 1, batch + 1)]
+    wanted = [
+        checkpoint / log / str(n) for log in ("offsets", "commits") for n in range(batch - _LOG_ENTRIES + 1, batch + 1)
+    ]
     files = {}
     for path in [*wanted, *_state_files(checkpoint / "state", batch + 1)]:
         name = str(path.relative_to(checkpoint))
@@ -106,7 +110,9 @@ def _state_files(state: Path, version: int) -> Iterable[Path]:
 def read_near(name: str, path: Path) -> bytes:
     """A file of the moment, to be packed. What was damaged since it was written is none: it must not become a backup."""
     content = path.read_bytes()
-    if (name.startswith("runs/") and not is_whole(path.name, content)) or (name.startswith("streams/") and not fits_sum(content)):
+    if (name.startswith("runs/") and not is_whole(path.name, content)) or (
+        name.startswith("streams/") and not fits_sum(content)
+    ):
         raise FileNotFoundError(errno.ENOENT, "it is not what was written under its name", str(path))
     return content
 

@@ -77,7 +77,9 @@ class RunsPart:
         if found is not None:
             return found
         own = {name: read_near(name, path) for name, path in files.items() if name.startswith("runs/")}
-        return Found(own, {operator: {shard: list(runs) for shard, runs in own.items()} for operator, own in state.items()})
+        return Found(
+            own, {operator: {shard: list(runs) for shard, runs in own.items()} for operator, own in state.items()}
+        )
 
     def _difference(self, frame: int, old: State, new: State, files: Mapping[str, Path]) -> Found | None:
         """None: it cannot be told, as rows are not comparable or what they are to be compared with is gone."""
@@ -176,7 +178,12 @@ class SparkPart:
         return Found(_logs(files) | own)
 
     def _found(
-        self, files: Mapping[str, Path], zips: Mapping[str, set[Item]], known: Mapping[str, list[Item]], *, is_whole: bool
+        self,
+        files: Mapping[str, Path],
+        zips: Mapping[str, set[Item]],
+        known: Mapping[str, list[Item]],
+        *,
+        is_whole: bool,
     ) -> Found | None:
         own: dict[str, bytes] = {}
         bases: dict[str, set[Item]] = defaultdict(set)
@@ -213,7 +220,11 @@ class SparkPart:
                     name = f"{store}{version}_{identity}.zip"
                     own[name] = files[name].read_bytes()
                     named = snapshot_files(own[name])
-                    belonging = None if named is None or belonging is None else belonging | {store + "SSTs/" + each for each in named}
+                    belonging = (
+                        None
+                        if named is None or belonging is None
+                        else belonging | {store + "SSTs/" + each for each in named}
+                    )
         others = {name for name in files if name.startswith("spark/state/") and store_of(name) is None}
         if is_whole:
             others = {name for name in others if "/SSTs/" not in name or belonging is None or name in belonging}
@@ -249,7 +260,9 @@ class SparkPart:
     def with_logs(files: Mapping[str, bytes]) -> dict[str, bytes]:
         """Files of a checkpoint, its entries of Spark's logs each as a file again."""
         logs = json.loads(files[_LOGS]) if _LOGS in files else {}
-        return {name: own for name, own in files.items() if name != _LOGS} | {name: text.encode() for name, text in logs.items()}
+        return {name: own for name, own in files.items() if name != _LOGS} | {
+            name: text.encode() for name, text in logs.items()
+        }
 
 
 @dataclass
@@ -283,5 +296,7 @@ def _changelog(store: str, item: Item) -> str:
 
 def _logs(files: Mapping[str, Path]) -> dict[str, bytes]:
     """The entries of Spark's offset and commit logs, under one name: the newest ones are what counts."""
-    logs = {name: path.read_text() for name, path in files.items() if name.startswith(("spark/offsets/", "spark/commits/"))}
+    logs = {
+        name: path.read_text() for name, path in files.items() if name.startswith(("spark/offsets/", "spark/commits/"))
+    }
     return {_LOGS: json.dumps(logs).encode()} if logs else {}

@@ -168,8 +168,12 @@ class OpenStore:
         if isinstance(answer, ClaimGranted):
             key = (0, 0) if answer.manifest is None else answer.manifest.key
             self._memory.note_promise(self._known_as, unit, Promised(self.life, answer.epoch, key))
-        elif isinstance(answer, StoreAnswered) and answer.verdict is Verdict.STORED and answer.stage is not Stage.PREPARE:
-            self._memory.note_promise(self._known_as, unit, Promised(self.life, answer.epoch, (answer.epoch, answer.serial)))
+        elif (
+            isinstance(answer, StoreAnswered) and answer.verdict is Verdict.STORED and answer.stage is not Stage.PREPARE
+        ):
+            self._memory.note_promise(
+                self._known_as, unit, Promised(self.life, answer.epoch, (answer.epoch, answer.serial))
+            )
 
     @property
     def _known_as(self) -> str:
@@ -322,7 +326,10 @@ class OpenStore:
                     case SyncManifest(manifest, prepared):
                         self._check()
                         if prepared:
-                            place.write(f"{folder}/prepared.json", self._seal.to_json(manifest, self._about(f"{folder}/prepared.json")))
+                            place.write(
+                                f"{folder}/prepared.json",
+                                self._seal.to_json(manifest, self._about(f"{folder}/prepared.json")),
+                            )
                         else:
                             self._put_manifest(folder, manifest)
                             place.delete(f"{folder}/prepared.json")
@@ -433,7 +440,9 @@ class OpenStore:
             had = f"epoch {promised.epoch} and checkpoint {promised.key[1]} of epoch {promised.key[0]}"
             why = f"it has gone back to an older copy of itself: it answered with {had}, and holds epoch {epoch} and {have}"
             raise self._noticed(f"{folder}: {in_one_line('HF-R062', 'BackupOlder', why)}")
-        if prepared is not None and (prepared.unit != unit or prepared.epoch < epoch or (manifest is not None and prepared.key <= manifest.key)):
+        if prepared is not None and (
+            prepared.unit != unit or prepared.epoch < epoch or (manifest is not None and prepared.key <= manifest.key)
+        ):
             prepared = None
         return Kept(unit, epoch, manifest, prepared)
 
@@ -585,7 +594,9 @@ class OpenStore:
             # Opened for a new life, it replaces a mark that is damaged; else that is a loss, to be noticed.
             mark = self._read_fact(_MARK, forgiving=self.life > 0)
             if mark is not None and mark["store"] != self.name:
-                raise StoreAway(f"{self._place}: it belongs to store {mark['store']!r}; each store needs a place of its own")
+                raise StoreAway(
+                    f"{self._place}: it belongs to store {mark['store']!r}; each store needs a place of its own"
+                )
             if mark is None or mark["life"] < self.life:
                 mark = {"store": self.name, "life": self.life, "id": secrets.token_hex(16)}
                 self._write_fact(_MARK, mark)

@@ -114,9 +114,7 @@ def type_of_in(df: DataFrame) -> TypeOf:
     return type_of
 
 
-def make_aggregate(
-    options: Mapping[str, Any], input_schema: Schema, *, type_of: TypeOf | None = None
-) -> KeyedFunction:
+def make_aggregate(options: Mapping[str, Any], input_schema: Schema, *, type_of: TypeOf | None = None) -> KeyedFunction:
     """The keyed function of a declared aggregate (options as in `graph.model`).
 
     `type_of` (see `type_of_in`) is needed for expressions that are no plain column.
@@ -157,9 +155,7 @@ def make_aggregate(
     )
 
 
-def _shape(
-    options: Mapping[str, Any], schema: Schema, windowed: bool, type_of: TypeOf | None
-) -> Shape:
+def _shape(options: Mapping[str, Any], schema: Schema, windowed: bool, type_of: TypeOf | None) -> Shape:
     by, time = _names(options.get("by")), options.get("time")
     time = time if isinstance(time, str) else None
     for name in by + ((time,) if windowed and time else ()):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-__all__ = ["ALL", "FRAME", "FrameFunction", "KeyedFunction", "check_keys", "carried", "refuse"]
+__all__ = ["ALL", "FRAME", "FrameFunction", "KeyedFunction", "carried", "check_keys", "refuse"]
 
 # The state key of an aggregate over everything: a key needs a column.
 ALL = "_all"
@@ -84,9 +84,7 @@ class KeyedFunction:
 
 def refuse(code: str, name: str, what: str, *, why: str = "", do: str = "") -> ProcessRefused:
     """A declaration that cannot become a built-in. Raised before anything runs."""
-    return ProcessRefused(
-        [Finding(code, name, what, why=why, effect="nothing was started, nothing was read", do=do)]
-    )
+    return ProcessRefused([Finding(code, name, what, why=why, effect="nothing was started, nothing was read", do=do)])
 
 
 def check_keys(keys: Schema, taken: Iterable[str]) -> None:

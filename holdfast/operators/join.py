@@ -198,9 +198,7 @@ class Join:
             "l": lefts.table.take(pa.array(at)),
             "r": right,
         }
-        return pa.table(
-            [sides[side].column(name) for side, name in self.picked], schema=self.emits.arrow
-        )
+        return pa.table([sides[side].column(name) for side, name in self.picked], schema=self.emits.arrow)
 
     def _packed(self, keys: pa.Table, lefts: _Rows, rights: _Rows) -> pa.Table:
         count = keys.num_rows
@@ -309,7 +307,11 @@ def _output_columns(
 
 def _renamed(expression: str, known: Mapping[str, list[str]]) -> tuple[str, str, str, str]:
     parts = re.fullmatch(rf"\s*{_NAME}(?:\s+as\s+{_NAME})?\s*", expression, re.IGNORECASE)
-    names = [each[1:-1].replace("``", "`") if each.startswith("`") else each for each in parts.groups(default="")] if parts else [""]
+    names = (
+        [each[1:-1].replace("``", "`") if each.startswith("`") else each for each in parts.groups(default="")]
+        if parts
+        else [""]
+    )
     if parts is None or names[0] not in known:
         raise refuse(
             "HF-O025",

@@ -39,9 +39,7 @@ __all__ = ["FrameContext", "FrameStep", "KeyedSpec", "run_keyed"]
 _ROWS_PER_BATCH = 65_536
 
 
-def run_keyed(
-    spec: KeyedSpec, batches: Iterator[pa.RecordBatch], frame: FrameContext
-) -> Iterator[pa.RecordBatch]:
+def run_keyed(spec: KeyedSpec, batches: Iterator[pa.RecordBatch], frame: FrameContext) -> Iterator[pa.RecordBatch]:
     """Rows of `spec.input_schema` in, rows of `spec.output_schema` out."""
     rows = _collect(spec, batches)
     store = open_store(frame.runs_dir, spec.key_schema, spec.state)
@@ -59,9 +57,7 @@ def _run_frame(
 ) -> tuple[list[pa.Table], Note]:
     ports, keys, shards = _ports(spec, rows)
     due, due_shards = store.due(step.boundary_us, frame.shards)
-    keys, shards = _touched_keys(
-        pa.concat_tables([*keys, due]), np.concatenate([*shards, due_shards])
-    )
+    keys, shards = _touched_keys(pa.concat_tables([*keys, due]), np.concatenate([*shards, due_shards]))
     invariant(
         bool(np.isin(shards, frame.shards).all()),
         f"operator {spec.name!r} was given rows of shards it does not own",
@@ -86,9 +82,7 @@ def _collect(spec: KeyedSpec, batches: Iterator[pa.RecordBatch]) -> pa.Table:
     return pa.Table.from_batches(batches).combine_chunks()
 
 
-def _ports(
-    spec: KeyedSpec, rows: pa.Table
-) -> tuple[list[pa.Table], list[pa.Table], list[np.ndarray]]:
+def _ports(spec: KeyedSpec, rows: pa.Table) -> tuple[list[pa.Table], list[pa.Table], list[np.ndarray]]:
     """Per port its rows in canonical order; keys and shards of all rows, in any order."""
     ports, keys, shards = [], [], []
     which = rows["_port"]
@@ -166,9 +160,7 @@ def _keywords(spec: KeyedSpec, step: FrameStep) -> dict[str, Any]:
     known = inspect.signature(spec.function).parameters
     about = {
         "boundary": pd.Timestamp(step.boundary_us, unit="us", tz="UTC"),
-        "since": None
-        if step.since_us is None
-        else pd.Timestamp(step.since_us, unit="us", tz="UTC"),
+        "since": None if step.since_us is None else pd.Timestamp(step.since_us, unit="us", tz="UTC"),
         "frame": step.n,
     }
     asked = {
@@ -184,9 +176,7 @@ def _by_stream(spec: KeyedSpec, n: int, out: object) -> Mapping[str, object]:
     if isinstance(out, Mapping):
         strange = [name for name in out if name not in names]
         if strange:
-            raise _misfit(
-                spec, n, "output", f"it emits no stream {strange[0]!r}", f"use one of {', '.join(names)}"
-            )
+            raise _misfit(spec, n, "output", f"it emits no stream {strange[0]!r}", f"use one of {', '.join(names)}")
         return out
     if len(names) > 1 and out is not None:
         why = f"it emits {', '.join(names)}, but one {_kind(out)} came back"
@@ -194,9 +184,7 @@ def _by_stream(spec: KeyedSpec, n: int, out: object) -> Mapping[str, object]:
     return {names[0]: out} if names else {}
 
 
-def _fit(
-    spec: KeyedSpec, n: int, what: str, found: object, schema: pa.Schema, keys: tuple[str, ...]
-) -> pa.Table:
+def _fit(spec: KeyedSpec, n: int, what: str, found: object, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Table:
     try:
         return to_table(found, schema, keys)
     except Misfit as error:
@@ -211,9 +199,7 @@ def _tagged(spec: KeyedSpec, n: int, at: int, table: pa.Table) -> Iterator[pa.Re
         own = {f"o{at}_{name}": part.column(name).chunk(0) for name in part.column_names}
         own["_n"] = pa.repeat(pa.scalar(n, pa.int64()), rows)
         own["_out"] = pa.repeat(pa.scalar(at, pa.int32()), rows)
-        arrays = [
-            own[field.name] if field.name in own else pa.nulls(rows, field.type) for field in schema
-        ]
+        arrays = [own[field.name] if field.name in own else pa.nulls(rows, field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

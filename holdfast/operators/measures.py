@@ -254,8 +254,7 @@ class _Planner:
     def _measure(self, name: str, function: str, sql: str, kind: str) -> Measure:
         nested, number = "<" in kind, kind in _INTEGERS + _FLOATS or kind.startswith("decimal")
         if (function in ("min", "max", "count_distinct") and nested) or (
-            function not in ("min", "max", "count_distinct", "count", "first", "last")
-            and not number
+            function not in ("min", "max", "count_distinct", "count", "first", "last") and not number
         ):
             raise refuse(
                 "HF-O022",
@@ -284,9 +283,7 @@ class _Planner:
         count = self._slot("count", source, "bigint")
         if function == "count":
             return Measure(name, function, "bigint", (count,))
-        return Measure(
-            name, function, kind, (self._slot(function, source, kind, count), count)
-        )
+        return Measure(name, function, kind, (self._slot(function, source, kind, count), count))
 
     def _sum(self, name: str, function: str, sql: str, kind: str) -> Measure:
         if kind in _FLOATS:
@@ -295,7 +292,10 @@ class _Planner:
         elif kind == "bigint" and function == "avg":
             # A mean does not overflow in Spark; its sum must not either.
             sql, source_kind, total, mean = (
-                f"cast({sql} as decimal(20,0))", "decimal(20,0)", "decimal(38,0)", "double",
+                f"cast({sql} as decimal(20,0))",
+                "decimal(20,0)",
+                "decimal(38,0)",
+                "double",
             )
         elif kind in _INTEGERS:
             source_kind, total, mean = kind, "bigint", "double"

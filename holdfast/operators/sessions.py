@@ -61,9 +61,7 @@ class Sessions:
 
     def prepare(self, df: DataFrame) -> DataFrame:
         time = quoted(self.shape.time or "")
-        projected = self.shape.project(
-            df, f"coalesce(cast({time} as timestamp), {_NO_TIME}) as _time"
-        )
+        projected = self.shape.project(df, f"coalesce(cast({time} as timestamp), {_NO_TIME}) as _time")
         gap = f"session_window(_time, '{self.gap_us} microseconds') as _session"
         start = f"nullif(_session.start, {_NO_TIME}) as _start"
         return self.shape.reduce(projected, gap, selected=[start, "_session.end as _end"])

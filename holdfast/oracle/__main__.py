@@ -37,7 +37,9 @@ def main(folder: Path) -> int:
     try:
         spark = open_session(folder, conf=conf, quiet=graph.values == "hide")
         try:
-            found = recompute(graph, ran, spark, count=said["count"], seed=said["seed"], first=first, until=said["until"])
+            found = recompute(
+                graph, ran, spark, count=said["count"], seed=said["seed"], first=first, until=said["until"]
+            )
         finally:
             close_session(spark)
     except HoldfastError as error:

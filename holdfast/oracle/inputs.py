@@ -48,7 +48,9 @@ class FrameTimes:
 
 
 class Inputs:
-    def __init__(self, graph: Graph, state: Path, kept: Mapping[str, Mapping[str, Path]], work: Path, first: int) -> None:
+    def __init__(
+        self, graph: Graph, state: Path, kept: Mapping[str, Mapping[str, Path]], work: Path, first: int
+    ) -> None:
         """`state`: the state folder of the run; `kept`: by stream and sink, where its frames are; `work`: for sources."""
         folder = StateFolder(state)
         deployed = folder.deployment()
@@ -56,8 +58,12 @@ class Inputs:
         self.schemas = {stream: Schema.of(ddl) for stream, ddl in deployed["schemas"].items()}
         self.clock = FrameClock(deployed["t0_us"], graph.frame_ms * 1000)
         self.params = Config(folder.config, graph.params)
-        self.outputs = {stream: {name: frames_in(path) for name, path in sinks.items()} for stream, sinks in kept.items()}
-        self.last = max((n for sinks in self.outputs.values() for frames in sinks.values() for n in frames), default=first - 1)
+        self.outputs = {
+            stream: {name: frames_in(path) for name, path in sinks.items()} for stream, sinks in kept.items()
+        }
+        self.last = max(
+            (n for sinks in self.outputs.values() for frames in sinks.values() for n in frames), default=first - 1
+        )
         self._sources = {source.name: self._cut(source.name) for source in graph.sources}
         self._left_out: dict[str, Exclusions] = {}
 

@@ -88,7 +88,9 @@ class JoinQuery:
             if name not in self._on:
                 known[f"{name}_right" if name in self.left.names else name] = ("r", name)
         wanted = self.operator.options.get("emits")
-        taken = list(known) if wanted is None else [re.split(r"\s+as\s+", each.strip(), flags=re.I)[0] for each in wanted]
+        taken = (
+            list(known) if wanted is None else [re.split(r"\s+as\s+", each.strip(), flags=re.I)[0] for each in wanted]
+        )
         columns = []
         for column, name in zip(self.emits.columns, taken, strict=True):
             side, own = known[name.strip("`")]

@@ -50,7 +50,9 @@ class Tables:
     def numbered(self, spark: SparkSession, tables: Mapping[int, pa.Table], schema: Schema) -> DataFrame:
         """The rows of several frames with the number of theirs."""
         wide = Schema((*schema.columns, Column(N, "bigint")))
-        parts = [with_number(table.select(list(schema.names)).cast(schema.arrow), n) for n, table in sorted(tables.items())]
+        parts = [
+            with_number(table.select(list(schema.names)).cast(schema.arrow), n) for n, table in sorted(tables.items())
+        ]
         return self.df(spark, pa.concat_tables(parts) if parts else wide.arrow.empty_table(), wide)
 
 

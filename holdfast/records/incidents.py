@@ -94,5 +94,6 @@ def incidents_of(root: Path) -> list[Incident]:
     incidents = [Incident(**{name: value for name, value in each.items() if name in known}) for each in found]
     last = incidents[-1] if incidents else Incident(0, 0.0, "")
     return incidents + [
-        Incident(last.n, last.at, "damaged record", last.epoch, code=each.code, text=str(each)) for each in journal.damage
+        Incident(last.n, last.at, "damaged record", last.epoch, code=each.code, text=str(each))
+        for each in journal.damage
     ]

@@ -172,9 +172,7 @@ class Kept:
 
         schema = self.schema(stream)
         try:
-            batches = [
-                batch for each in seal["references"] for batch in load(Reference.from_json(each), schema)
-            ]
+            batches = [batch for each in seal["references"] for batch in load(Reference.from_json(each), schema)]
         except HoldfastError as error:
             return None, f"{error.what} {error.where}"
         return pa.Table.from_batches(batches, schema.arrow), ""

@@ -59,7 +59,7 @@ def entry_in(target: Mapping[str, Any], process: str, sink: str, n: int) -> Ledg
         if kind == "parquet":
             return _in_folder(path, n)
         rows = _in_sqlite(path, process, sink, n) if kind == "sqlite" else _in_duckdb(path, process, sink, n)
-    except Exception as error:  # noqa: BLE001  each driver has its own; not to know is an answer
+    except Exception as error:
         return LedgerEntry(None, why=f"{path.name} cannot be read now: {str(error).splitlines()[0][:120]}")
     entry, last = rows
     if entry is not None:

@@ -28,7 +28,7 @@ from typing import Any
 
 import xxhash
 
-__all__ = ["Bad", "GIVEN_UP", "Gap", "Read", "checked_line", "gap_in", "read_lines"]
+__all__ = ["GIVEN_UP", "Bad", "Gap", "Read", "checked_line", "gap_in", "read_lines"]
 
 GIVEN_UP = b"# given up"
 _CHECK = 8  # hex digits of xxh32

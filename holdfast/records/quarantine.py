@@ -57,7 +57,9 @@ class SetAside:
 
 def set_aside(kept: Kept) -> list[SetAside]:
     """Everything that lies in quarantine, sources first, by name."""
-    return sorted([*_of_sources(kept), *_on_their_way(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item)
+    return sorted(
+        [*_of_sources(kept), *_on_their_way(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item
+    )
 
 
 def _of_sources(kept: Kept) -> Iterator[SetAside]:
@@ -66,10 +68,14 @@ def _of_sources(kept: Kept) -> Iterator[SetAside]:
         if found := _LATE.fullmatch(path.name):
             n = int(found[1])
             at = _put_back_at(kept, source, f"late-{path.name}")
-            yield SetAside(item, "late", source, n, _parquet_rows(path), f"came late, while frame {n} was open", source, at)
+            yield SetAside(
+                item, "late", source, n, _parquet_rows(path), f"came late, while frame {n} was open", source, at
+            )
         elif _AHEAD.fullmatch(path.name):
             at = _put_back_at(kept, source, f"{source}-{path.name}")
-            yield SetAside(item, "ahead", source, None, _parquet_rows(path), "was ahead of the clock when it came", source, at)
+            yield SetAside(
+                item, "ahead", source, None, _parquet_rows(path), "was ahead of the clock when it came", source, at
+            )
         elif path.name.startswith("bad-") and path.suffix == ".jsonl":
             records = _bad_records(path)
             reasons = sorted({str(each.get("reason", "")) for each in records})
@@ -234,7 +240,9 @@ def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
         ) from None  # fmt: skip
     name = f"mended-{digest_of(str(file))}.parquet"
     with _one_at_a_time(kept):
-        item = SetAside(str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name))
+        item = SetAside(
+            str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name)
+        )
         _refuse(kept, item)
         # A copy, so that the file stays the user's; whole before it gets the name the source looks for.
         whole = kept.root / "sources" / source / f"{name}.tmp"
@@ -269,7 +277,9 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         why = "it was put back already, and waits for its source"
         do = "holdfast run; a row that is ahead of the clock is taken when its time has come"
     elif item.kind == "refused":
-        why = f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
+        why = (
+            f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
+        )
         do = "mend the rows or the table, and write them there yourself: the item is a Parquet file in the state folder"
     elif item.stream not in kept.sources:
         of = f"stream {item.stream!r}" if item.stream else f"an inner stream of unit {item.of!r}"
@@ -299,7 +309,14 @@ def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
     journal = Journal(source, "put-back", keep=None, sync=True, counted=True)
     last = journal.last()
-    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": str(path.relative_to(kept.root)), "rows": item.rows, "at": time.time(), "which": _which(path)}
+    entry = {
+        "n": 1 if last is None else last["n"] + 1,
+        "file": name,
+        "from": str(path.relative_to(kept.root)),
+        "rows": item.rows,
+        "at": time.time(),
+        "which": _which(path),
+    }
     # Before: should we die after the move and a replay write the file again, it is still refused.
     journal.append(entry | {"state": "begun"})
     folder = source / "put-back"

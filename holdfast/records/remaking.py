@@ -74,7 +74,9 @@ def asked_remakes(root: Path) -> list[dict[str, Any]]:
 
 
 def _go_back(kept: Kept, plan: Plan, stream: str, n: int, who: str) -> Remade:
-    outputs = {name: [each for each, maker in kept.deployment["streams"].items() if maker == name] for name in plan.units}
+    outputs = {
+        name: [each for each, maker in kept.deployment["streams"].items() if maker == name] for name in plan.units
+    }
     old = kept.record(stream, n)
     checksum = old.checksum if old is not None else _committed_checksum(kept, stream, n)
     at = time.time()

@@ -207,7 +207,9 @@ def trace_lines(found: FrameTrace, depth: int = 0) -> list[str]:
     lines = [head]
     if found.rows is not None:
         late = f", {found.late:,} of them late" if found.late else ""
-        lines.append(f"{pad}  holds     {found.rows:,} rows{late}, {found.bytes or 0:,} bytes, checksum {found.checksum}")
+        lines.append(
+            f"{pad}  holds     {found.rows:,} rows{late}, {found.bytes or 0:,} bytes, checksum {found.checksum}"
+        )
     elif found.checksum:
         lines.append(f"{pad}  checksum  {found.checksum}")
     if found.kind == "lost" or found.mark:

@@ -177,7 +177,9 @@ class DuckdbSink(FileTableSink):
 
     def insert(self, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
         """All frames as one Arrow table in one statement."""
-        rows = pa.concat_tables([_with_stream_time(record, table, self.places(record, table)) for record, table in frames])
+        rows = pa.concat_tables(
+            [_with_stream_time(record, table, self.places(record, table)) for record, table in frames]
+        )
         names = [*self.context.schema.names, "_frame"]
         if not self.keys:
             names.append("_i")

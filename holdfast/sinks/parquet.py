@@ -196,7 +196,9 @@ class ParquetSink:
         try:
             return int(word_in(path.read_text()))
         except ValueError as error:
-            raise self._damaged(path, str(error), f"write the epoch of this run into it: echo {self.context.epoch} > {path}") from None
+            raise self._damaged(
+                path, str(error), f"write the epoch of this run into it: echo {self.context.epoch} > {path}"
+            ) from None
 
     def _take(self) -> None:
         """At the start of a run: the folder is ours and as we left it, and says so."""

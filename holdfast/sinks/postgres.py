@@ -139,7 +139,9 @@ class PostgresSink(TableSink):
         self._declared: dict[str, str] = {}  # types of a table that was there before us
         self._lacking: list[str] = []  # statements that a ledger of an earlier version needs
         self.place = shown(writer.url)
-        super().__init__(writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns, shared=writer.shared)
+        super().__init__(
+            writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns, shared=writer.shared
+        )
 
     # The connection.
 
@@ -218,7 +220,9 @@ class PostgresSink(TableSink):
         if state == "42501" and self._lacking:
             where = f"alter table {quoted(self._schema)}."
             told = [f"{each.replace('alter table ', where, 1)};" for each in self._lacking]
-            return "the owner of the ledger, which an earlier version made, runs this; then run again:\n" + "\n".join(told)
+            return "the owner of the ledger, which an earlier version made, runs this; then run again:\n" + "\n".join(
+                told
+            )
         if state == "42501":
             return (
                 f"grant usage, create on schema {self._schema or 'public'} to this user, "
@@ -289,7 +293,9 @@ class PostgresSink(TableSink):
         if kind not in ("r", "p"):
             kinds = {"v": "view", "m": "materialized view", "f": "foreign table", "i": "index", "S": "sequence"}
             return f"it is a {kinds.get(kind, 'thing of another kind')}"
-        there = {name: (declared, needs and not filled, made) for name, declared, needs, filled, made in self._columns()}
+        there = {
+            name: (declared, needs and not filled, made) for name, declared, needs, filled, made in self._columns()
+        }
         self._declared = {name: declared for name, (declared, *_) in there.items()}
         wanted = self.wanted()
         for name, kind in wanted.items():

@@ -67,7 +67,11 @@ class SqliteSink(FileTableSink):
 
     def is_away(self, error: Exception) -> bool:
         # Another program holds the file, or the disk is full: the same write succeeds when that is over.
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+            sqlite3.SQLITE_FULL,
+        )
 
     def is_refusal(self, error: Exception) -> bool:
         return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError) or super().is_refusal(error)
@@ -75,9 +79,7 @@ class SqliteSink(FileTableSink):
     def connect(self) -> sqlite3.Connection:
         make_folder(self.path.parent, sync=True)
         # Any thread may use it, one at a time: the sink's lock sees to that.
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("pragma journal_mode = wal").fetchall()
             connection.execute("pragma synchronous = full")
@@ -100,9 +102,7 @@ class SqliteSink(FileTableSink):
     def create_table(self) -> None:
         columns = [f"{quoted(name)} {kind}" + " NOT NULL" * (name in RESERVED) for name, kind in self.wanted().items()]
         cluster = ", ".join(map(quoted, self.keys or ("_frame", "_i")))
-        self.run(
-            f"create table {quoted(self.table)} ({', '.join(columns)}, primary key ({cluster})) without rowid"
-        )
+        self.run(f"create table {quoted(self.table)} ({', '.join(columns)}, primary key ({cluster})) without rowid")
 
     def wanted(self) -> dict[str, str]:
         wanted = {f.name: affinity_of(f.type) for f in self.context.schema.arrow}
@@ -121,7 +121,9 @@ class SqliteSink(FileTableSink):
         info = self._info()
         there = {name.lower(): (declared, notnull, default, pk) for _, name, declared, notnull, default, pk in info}
         wanted = self.wanted()
-        moments = {f.name for f in self.context.schema.arrow if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
+        moments = {
+            f.name for f in self.context.schema.arrow if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)
+        }
         for name, affinity in wanted.items():
             if name.lower() not in there:
                 return f"it has no column {name!r} ({affinity.lower()})"

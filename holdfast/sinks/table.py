@@ -29,8 +29,8 @@ from holdfast.errors import SinkAway, SinkError, SinkRefused
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.sinks.comparing import Difference, changed, differing, newest_frames
 from holdfast.sinks.ledger import Ledger, Verdict
-from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.owners import Claim, Taken, Taking, taken
+from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named, numbered
 
 __all__ = ["TableSink", "quoted"]
@@ -187,7 +187,9 @@ class TableSink(ABC):
                 records = [record for record, _ in batch]
                 verdicts = self._ledger.judge(records, last=last)
                 self._store(batch, verdicts)
-                left_out = {record.n: record.rows - table.num_rows for record, table in batch if record.kind != Kind.LOST}
+                left_out = {
+                    record.n: record.rows - table.num_rows for record, table in batch if record.kind != Kind.LOST
+                }
                 self._ledger.enter(records, verdicts, last=last, left_out=left_out)
                 effect = f"{named}: the ledger will tell whether the commit came through; the sealed frames are kept"
                 self.run("commit")
@@ -228,8 +230,12 @@ class TableSink(ABC):
                 pending[record.n] = (record, table)
         frames = [pending[n] for n in sorted(pending) if pending[n][1].num_rows]
         for record, table in frames:
-            if self.keys and (null := key_is_null(table, self.keys)):  # a database takes null keys, each beside the other
-                raise ValueError(f"{next(iter(null.values()))} in {len(null)} of {record.rows} rows of frame {record.n}")
+            if self.keys and (
+                null := key_is_null(table, self.keys)
+            ):  # a database takes null keys, each beside the other
+                raise ValueError(
+                    f"{next(iter(null.values()))} in {len(null)} of {record.rows} rows of frame {record.n}"
+                )
         if frames:
             self.insert(frames)
 
@@ -329,7 +335,9 @@ class TableSink(ABC):
             entry = self._ledger.entry(n)
             return None if entry is None else entry.checksum
 
-        found = taken(claim, context.owner, taking, is_known=context.is_known, newest=int(newest or 0), checksum=checksum)
+        found = taken(
+            claim, context.owner, taking, is_known=context.is_known, newest=int(newest or 0), checksum=checksum
+        )
         accepted = []
         for each in self._differences():
             place = "the table" if each.frame is None else f"frame {each.frame}"
@@ -350,7 +358,9 @@ class TableSink(ABC):
             where=self.where,
             why="it is not there" if claim is not None else "no run has written to it under this process and sink",
             effect="nothing was changed",
-            do="run the process: holdfast run FILE" if claim is None else "bring the table back, then holdfast adopt-table FILE SINK",
+            do="run the process: holdfast run FILE"
+            if claim is None
+            else "bring the table back, then holdfast adopt-table FILE SINK",
         )
 
     def _claim(self) -> int:
@@ -453,7 +463,7 @@ class TableSink(ABC):
                     self.run("rollback")
         return ""
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 (most targets have none)
         """Have constraints that wait for the commit looked at now."""
 
     def is_refusal(self, error: Exception) -> bool:

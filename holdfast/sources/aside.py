@@ -25,7 +25,8 @@ def set_aside(folder: Path, known: Watched, base: int, found: list[Stretch]) -> 
     bad = [each for each in found if each.bad is not None]
     at = datetime.now(UTC).isoformat(timespec="seconds")
     records = [
-        {"at": at, "frame": None, "reason": each.bad.reason, "raw": each.bad.raw, "byte": base + each.start} for each in bad
+        {"at": at, "frame": None, "reason": each.bad.reason, "raw": each.bad.raw, "byte": base + each.start}
+        for each in bad
     ]
     atomic.make_folder(folder, sync=True)
     _write(_path(folder, known.no, base + bad[0].start), records)
@@ -34,7 +35,7 @@ def set_aside(folder: Path, known: Watched, base: int, found: list[Stretch]) -> 
 def clear_behind(folder: Path, files: dict[int, Watched], next_no: int) -> None:
     """Remove what was set aside and is not behind us: it is read again."""
     for path in folder.glob("bad-*.jsonl"):
-        no, byte = divmod(int(path.stem.removeprefix("bad-")), _PER_FILE)
+        no, _ = divmod(int(path.stem.removeprefix("bad-")), _PER_FILE)
         if no < next_no and no not in files:
             continue  # a file that was used up and is forgotten
         pos = files[no].pos if no in files else 0

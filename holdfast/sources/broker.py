@@ -155,7 +155,9 @@ class MqttFeed:
                     self._client.connect(self._address.host, self._address.port, KEEPALIVE_S)
                     self._talk()
                 except ssl.SSLCertVerificationError as error:
-                    self._refused(f"its certificate is not trusted: {error.verify_message}", "name the CA's file: ca='ca.pem'")
+                    self._refused(
+                        f"its certificate is not trusted: {error.verify_message}", "name the CA's file: ca='ca.pem'"
+                    )
                 except OSError as error:
                     self._away(error.strerror or str(error))
                 if self._was_ready:
@@ -164,7 +166,7 @@ class MqttFeed:
                 # Many clients come back at once when a broker does: not all in the same moment.
                 self._stopped.wait(wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, BACK_OFF_S_MAX)
-        except Exception as error:  # noqa: BLE001  a thread that ends without a word would look like silence
+        except Exception as error:
             with self._changed:
                 self._error = SourceError(
                     "HF-S021",
@@ -234,7 +236,9 @@ class MqttFeed:
 
     def _on_subscribe(self, client, userdata, mid, reasons, properties) -> None:
         if reasons[0].is_failure:
-            self._refused(f"subscription to {self._topic.filter} was refused: {reasons[0]}", "look at the broker's access list")
+            self._refused(
+                f"subscription to {self._topic.filter} was refused: {reasons[0]}", "look at the broker's access list"
+            )
             return
         found = {"client": self._client_id, "broker": str(self._address), "filter": self._topic.filter}
         make_folder(self._known_file.parent, sync=True)

@@ -107,7 +107,9 @@ class Catalogue:
 
     # -- while frames are made -------------------------------------------------
 
-    def use(self, path: str, identity: Identity, first: int, *, whole: str = "", point: tuple[int, str] | None = None) -> None:
+    def use(
+        self, path: str, identity: Identity, first: int, *, whole: str = "", point: tuple[int, str] | None = None
+    ) -> None:
         """Frames from `first` on depend on this; told again, it is written down only where it says more."""
         used = self.used.get(path)
         if used is None:
@@ -117,7 +119,13 @@ class Catalogue:
         used.identity, used.whole, used.may_be_mended = identity, whole, False
         if point is not None and (not used.points or point[0] > used.points[-1][0]):
             used.points.append(point)
-        fields = {"path": self._named(path), "identity": asdict(identity), "first": used.first, "whole": whole, "point": point}
+        fields = {
+            "path": self._named(path),
+            "identity": asdict(identity),
+            "first": used.first,
+            "whole": whole,
+            "point": point,
+        }
         self._append({"used": fields})
         self._unsynced = True
 
@@ -209,7 +217,9 @@ class Catalogue:
         if used is not None:
             ends = {entry.path: entry.next for entry in self.entries}
             to = f" to {ends[used.path]:,}" if used.path in ends else " on"
-            made = f"; frames from {used.first:,}{to} were made of " + ("it" if path == used.path else os.path.basename(used.path))
+            made = f"; frames from {used.first:,}{to} were made of " + (
+                "it" if path == used.path else os.path.basename(used.path)
+            )
         return SourceError(
             "HF-S004",
             "SourceChanged",

@@ -24,9 +24,7 @@ __all__ = ["OpenFiles", "other_kind"]
 
 
 class OpenFiles:
-    def __init__(
-        self, reader: FileReader, context: SourceContext, files: list[tuple[str, str]]
-    ) -> None:
+    def __init__(self, reader: FileReader, context: SourceContext, files: list[tuple[str, str]]) -> None:
         self._reader, self._context, self._files = reader, context, files
         if (context.directory / "grown.jsonl").exists():
             raise other_kind(context, "files that grow", "files that end")
@@ -37,11 +35,7 @@ class OpenFiles:
         """See `earliest`; None if no row has a time, or the source has no element time."""
         if self._context.time_column is None:
             return None
-        pieces = (
-            piece
-            for at in range(len(self._files))
-            for piece in self._index(at, _Nothing())[1]
-        )
+        pieces = (piece for at in range(len(self._files)) for piece in self._index(at, _Nothing())[1])
         return earliest(pieces, self._context.grace_us + self._context.frame_us)
 
     def set_clock(self, clock: FrameClock) -> None:
@@ -131,7 +125,9 @@ class OpenFiles:
             same = same_bytes(file.path, file.identity, file.digest, now)
         else:
             byte, digest = file.prefix.point()
-            same = file.ctime_ns == UNTRUSTED and file.mtime_ns == now.mtime_ns or prefix_digest(file.path, byte) == digest
+            same = (file.ctime_ns == UNTRUSTED and file.mtime_ns == now.mtime_ns) or prefix_digest(
+                file.path, byte
+            ) == digest
         if not same:
             raise catalogue.changed(file.path, "it has other content")
 

@@ -12,6 +12,7 @@ Pure but for the sockets it closes; time comes from outside.
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import ipaddress
 import socket
@@ -50,7 +51,9 @@ class Guest:
 
 
 class Door:
-    def __init__(self, limits: Limits, monotonic: Callable[[], float], refuse: Callable[[socket.socket, str], None]) -> None:
+    def __init__(
+        self, limits: Limits, monotonic: Callable[[], float], refuse: Callable[[socket.socket, str], None]
+    ) -> None:
         """`refuse(socket, why)`: say so to whoever is shown out; called without a lock, must not block."""
         self.limits, self._monotonic, self._refuse = limits, monotonic, refuse
         self._lock = threading.Lock()
@@ -137,10 +140,8 @@ class Door:
 
 
 def _shut(client: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         client.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
 
 
 # -- who is asked ------------------------------------------------------------------

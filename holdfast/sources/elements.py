@@ -59,9 +59,7 @@ def _kind(item: object) -> type | None:
     return next((kind for kind in (dict, tuple, Record) if isinstance(item, kind)), None)
 
 
-def _rows(
-    items: Sequence[object], terms: Terms, first: int, first_only: bool
-) -> tuple[list[pa.Table], list[Bad]]:
+def _rows(items: Sequence[object], terms: Terms, first: int, first_only: bool) -> tuple[list[pa.Table], list[Bad]]:
     named: Callable[[object], dict] = _checking(terms) if isinstance(items[0], dict) else partial(_named, terms=terms)
 
     inexact = [field for field in terms.schema.arrow if holds_rounded(field.type)]
@@ -78,9 +76,7 @@ def _rows(
     return tables, [_bad(items[at], at, first + at, error, terms) for at, error in failed]
 
 
-def _arrow(
-    items: Sequence[object], terms: Terms, first: int, first_only: bool
-) -> tuple[list[pa.Table], list[Bad]]:
+def _arrow(items: Sequence[object], terms: Terms, first: int, first_only: bool) -> tuple[list[pa.Table], list[Bad]]:
     """One table; it fits or does not, whole."""
     item, where = items[0], f"source {terms.source!r}, from element {first} on"
     if isinstance(item, pa.RecordBatch):
@@ -129,7 +125,9 @@ def _with_more(table: pa.Table, terms: Terms, where: str) -> pa.Table:
         return table
     if MORE in table.column_names and MORE in terms.schema and not new:
         return table
-    some = table.select([name for name in table.column_names if name not in declared or pa.types.is_nested(declared[name])])
+    some = table.select(
+        [name for name in table.column_names if name not in declared or pa.types.is_nested(declared[name])]
+    )
     more = [more_of_row(row, declared) for row in some.to_pylist()] if new else [None] * table.num_rows
     if MORE in table.column_names:
         table = table.drop_columns([MORE])
@@ -151,7 +149,9 @@ def _checking(terms: Terms) -> Callable[[dict], dict]:
             raise no_column(missing, [str(key) for key in row], "")
         if deep and (found := next(missing_in(row, deep), None)) is not None:
             raise no_column(*found, "")
-        if fails and (new := [name for name in undeclared_in(row, declared) if name != MORE or MORE not in terms.schema]):
+        if fails and (
+            new := [name for name in undeclared_in(row, declared) if name != MORE or MORE not in terms.schema]
+        ):
             raise ValueError(f"fields that are not declared: {', '.join(new)}")
         return row | {MORE: more_of_row(row, declared)} if keeps else row
 

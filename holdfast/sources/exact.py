@@ -17,7 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
-__all__ = ["dates_as_text", "has_infinite", "holds_rounded", "refuse_hex", "refuse_infinite", "refuse_not_infinite", "refuse_rounded", "widened"]
+__all__ = [
+    "dates_as_text",
+    "has_infinite",
+    "holds_rounded",
+    "refuse_hex",
+    "refuse_infinite",
+    "refuse_not_infinite",
+    "refuse_rounded",
+    "widened",
+]
 
 _FLOAT_MAX = 3.4028235677973366e38  # from here on a 32-bit float is infinite
 _MIDNIGHT = time()

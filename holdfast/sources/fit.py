@@ -36,8 +36,7 @@ def check_fits(found: pa.Schema, declared: Schema, path: str) -> None:
             raise SourceError(
                 "HF-S003",
                 "TypesDiffer",
-                f"column {field.name!r} is {actual} in the file, declared as "
-                f"{declared.type_of(field.name)}.",
+                f"column {field.name!r} is {actual} in the file, declared as {declared.type_of(field.name)}.",
                 where=path,
                 effect=NOTHING_READ,
                 do=f"declare the type the file has, or convert the file: found {_show(found)}",
@@ -159,8 +158,7 @@ def _castable(actual: pa.DataType, target: pa.DataType) -> bool:
         return _castable(actual.value_type, target)
     if kinds.is_struct(target):
         return kinds.is_struct(actual) and all(
-            (at := actual.get_field_index(field.name)) >= 0
-            and _castable(actual.field(at).type, field.type)
+            (at := actual.get_field_index(field.name)) >= 0 and _castable(actual.field(at).type, field.type)
             for field in target
         )
     if kinds.is_map(target):

@@ -59,7 +59,9 @@ Taken = tuple[IndexedFile, Piece]
 
 
 class OpenGrowing:
-    def __init__(self, reader: FileReader, context: SourceContext, listing: Callable[[], Iterable[tuple[str, str]]]) -> None:
+    def __init__(
+        self, reader: FileReader, context: SourceContext, listing: Callable[[], Iterable[tuple[str, str]]]
+    ) -> None:
         self._reader, self._context = reader, context
         self._arrival = context.time_column is None
         if (context.directory / "files.jsonl").exists():
@@ -137,7 +139,11 @@ class OpenGrowing:
     def progress(self) -> str:
         """How many files, how far."""
         files = [known for known in list(self._log.files.values()) if not known.gone]
-        left = [known for known in files if (not known.done if is_whole(known.path, known.format) else known.size > known.pos)]
+        left = [
+            known
+            for known in files
+            if (not known.done if is_whole(known.path, known.format) else known.size > known.pos)
+        ]
         size = sum(known.size - known.pos for known in left)
         said = f"{len(files):,} file{'s' if len(files) != 1 else ''}"
         return f"{said}, {size:,} bytes of {len(left):,} not read yet" if left else f"{said}, all read"
@@ -152,7 +158,9 @@ class OpenGrowing:
 
     def _fresh(self, stop: threading.Event) -> Iterator[SourceFrame]:
         log = self._log
-        cutter, assembly = taken_up(self._context, self._clock, log.state, log.last_n, self._here, by_arrival=self._arrival)
+        cutter, assembly = taken_up(
+            self._context, self._clock, log.state, log.last_n, self._here, by_arrival=self._arrival
+        )
         self._cutter, self._assembly = cutter, assembly
         if log.state is not None:
             self._saw(log.state["newest_us"])
@@ -336,7 +344,9 @@ class OpenGrowing:
     ) -> Iterator[Taken]:
         file = self._indexed.get(known.no) if not dry else None
         if file is None:
-            file = IndexedFile(known.path, known.format, 0, 0, "", options, known.rows, ino=known.ino, no=known.no, grows=True)
+            file = IndexedFile(
+                known.path, known.format, 0, 0, "", options, known.rows, ino=known.ino, no=known.no, grows=True
+            )
         table, error = each.table, None
         piece = self._piece(known.rows, table.num_rows, table)
         stops = self._stops(file, piece, dry)
@@ -347,7 +357,9 @@ class OpenGrowing:
             piece = self._piece(known.rows, at, table)
         if block:
             if table.num_rows:
-                file.blocks.append((known.rows, known.rows + table.num_rows, byte, byte + len(block), text.digest(block)))
+                file.blocks.append(
+                    (known.rows, known.rows + table.num_rows, byte, byte + len(block), text.digest(block))
+                )
             known.rows += table.num_rows
             file.rows = known.rows
             file.size = byte + len(block)

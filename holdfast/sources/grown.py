@@ -95,7 +95,9 @@ class GrownLog:
         self.state = state
         self._lines += 1
 
-    def sealed(self, from_n: int, empty: Callable[[int], SourceFrame], here: Callable[[Reference], Reference]) -> Iterator[SourceFrame]:
+    def sealed(
+        self, from_n: int, empty: Callable[[int], SourceFrame], here: Callable[[Reference], Reference]
+    ) -> Iterator[SourceFrame]:
         """Frames sealed earlier, from `from_n` on. `empty` makes one without rows, `here` finds a file that was renamed."""
         check_kept(from_n, self._frames[0]["n"] if self._frames else 1, self._file)
         for fields in list(self._frames):

@@ -34,7 +34,9 @@ __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "check_json_
 class Prefix:
     """Digest of the bytes of a text file from its start to where it was indexed, as it was and as it is."""
 
-    def __init__(self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, object] | None = None
+    ) -> None:
         """`points`: (bytes, digest) of an earlier run, ascending. `format`, `options`: how the file is read."""
         self._expected, self._format = points, format
         self._mark = text.csv_mark(format, dict(options or {}))
@@ -197,9 +199,7 @@ class Before(Protocol):
     def changed(self, path: str, why: str) -> SourceError: ...
 
 
-def _parquet_pieces(
-    file: pq.ParquetFile, found: IndexedFile, schema: Schema, time: str | None
-) -> Iterator[Piece]:
+def _parquet_pieces(file: pq.ParquetFile, found: IndexedFile, schema: Schema, time: str | None) -> Iterator[Piece]:
     if time is None:
         yield Piece(0, found.rows)
         return
@@ -316,11 +316,11 @@ def _check_json(path: str, schema: Schema) -> None:
 def _check_names(place: str, declared: Iterable[pa.Field], names: dict[str, dict[str, None]], path: str) -> None:
     if place not in names:
         return
-    for field in declared:
-        if field.name not in names[place]:
-            raise no_column(f"{place}{field.name}", [f"{place}{each}" for each in names[place]], path)
-        kind = field.type
+    for declares in declared:
+        if declares.name not in names[place]:
+            raise no_column(f"{place}{declares.name}", [f"{place}{each}" for each in names[place]], path)
+        kind = declares.type
         while pa.types.is_list(kind):
             kind = kind.value_type
         if pa.types.is_struct(kind):
-            _check_names(f"{place}{field.name}.", kind, names, path)
+            _check_names(f"{place}{declares.name}.", kind, names, path)

@@ -231,9 +231,7 @@ class OpenFeed:
             cutter.close(Cutter.restored(cutter.state()).finish())
             yield from self._seal(assembly, cutter, cutter.closed, batch, used)
 
-    def _seal(
-        self, assembly: Assembly, cutter: Cutter, closed: int, batch: int, used: int
-    ) -> list[SourceFrame]:
+    def _seal(self, assembly: Assembly, cutter: Cutter, closed: int, batch: int, used: int) -> list[SourceFrame]:
         frames = list(assembly.take(closed))
         if frames:
             state = {

@@ -42,7 +42,12 @@ def _takes_count(function: Callable[..., object]) -> bool:
         first = next(iter(inspect.signature(function).parameters.values()), None)
     except ValueError:  # a builtin that does not say
         return False
-    return first is not None and first.default is first.empty and first.kind in (
-        first.POSITIONAL_ONLY,
-        first.POSITIONAL_OR_KEYWORD,
+    return (
+        first is not None
+        and first.default is first.empty
+        and first.kind
+        in (
+            first.POSITIONAL_ONLY,
+            first.POSITIONAL_OR_KEYWORD,
+        )
     )

@@ -60,9 +60,13 @@ class LineReader:
         if isinstance(token, str):
             _checked(token)
         if isinstance(connections, bool) or not isinstance(connections, int) or connections < 1:
-            raise _not_a_setting(f"connections={connections!r} is no number of connections.", "take a whole number of at least 1")
+            raise _not_a_setting(
+                f"connections={connections!r} is no number of connections.", "take a whole number of at least 1"
+            )
         if self.address.scheme == "tcp" and (self.hosts or self.origins):
-            raise _not_a_setting("hosts= and origins= mean nothing to tcp://.", "drop them: only HTTP says for whom a request is")
+            raise _not_a_setting(
+                "hosts= and origins= mean nothing to tcp://.", "drop them: only HTTP says for whom a request is"
+            )
         if not self.address.is_loopback and not open_to_network:
             raise UsageError(
                 "HF-C034",
@@ -111,7 +115,10 @@ class LineReader:
 def _checked(token: str) -> str:
     """Of a secret only when it is opened. Never shown."""
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise _not_a_setting("token= is empty or holds a blank, a line end or a sign that is not ASCII.", "take e.g. 32 hex digits: openssl rand -hex 16")
+        raise _not_a_setting(
+            "token= is empty or holds a blank, a line end or a sign that is not ASCII.",
+            "take e.g. 32 hex digits: openssl rand -hex 16",
+        )
     return token
 
 

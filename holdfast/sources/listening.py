@@ -110,7 +110,9 @@ class LineFeed:
             def log_message(self, *args: object) -> None:
                 """The terminal is not ours."""
 
-        made = type("_Server", (_Guarded, ThreadingHTTPServer if self._is_http else socketserver.ThreadingTCPServer), {})
+        made = type(
+            "_Server", (_Guarded, ThreadingHTTPServer if self._is_http else socketserver.ThreadingTCPServer), {}
+        )
         made.address_family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
         try:
             self._server = made((self._address.host, self._address.port), Http if self._is_http else Tcp)
@@ -218,7 +220,10 @@ class LineFeed:
             cut = held.rfind(b"\n", len(held) - len(more))
             if cut < 0 or (not greeted and held.find(b"\n") > GREETING_BYTES_MAX):
                 if len(held) > (self.limits.line_bytes if greeted else GREETING_BYTES_MAX):
-                    return self._turn_away(client, f"line too long: at most {self.limits.line_bytes >> 20} MB" if greeted else "token refused")
+                    return self._turn_away(
+                        client,
+                        f"line too long: at most {self.limits.line_bytes >> 20} MB" if greeted else "token refused",
+                    )
                 continue
             lines = bytes(held[:cut]).split(b"\n")
             if first and _REQUEST.match(lines[0]):
@@ -273,7 +278,11 @@ class LineFeed:
     def _refusal(self, request: BaseHTTPRequestHandler, path: str) -> tuple[int, str] | None:
         """Status and reason; None: it may be read."""
         said = request.headers
-        hosts, origins, lengths = said.get_all("Host", []), said.get_all("Origin", []), said.get_all("Content-Length", [])
+        hosts, origins, lengths = (
+            said.get_all("Host", []),
+            said.get_all("Origin", []),
+            said.get_all("Content-Length", []),
+        )
         if len(hosts) > 1 or len(set(lengths)) > 1 or (not hosts and request.request_version != "HTTP/1.0"):
             return 400, "one Host and one Content-Length are needed"
         if not all(is_own_host(each, self._address, self._hosts, self._machine) for each in hosts):

@@ -193,7 +193,9 @@ class SourceLog:
         """Frames up to n were handed out: an end of the seals that was cut off is missed."""
         # A log in which nothing ever was is a new one: the source of that name was of another kind before.
         if n > self.last_n and (self._seals or self._chunks):
-            raise self._damaged(str(self._seals_file), f"frame {n} was handed out, and the seals end with frame {self.last_n}")
+            raise self._damaged(
+                str(self._seals_file), f"frame {n} was handed out, and the seals end with frame {self.last_n}"
+            )
 
     @property
     def last_n(self) -> int:

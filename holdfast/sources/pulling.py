@@ -96,7 +96,7 @@ class IteratorFeed:
                     self._rows += rows
                     if len(self._waiting) == 1:
                         self._changed.notify_all()
-        except Exception as error:  # noqa: BLE001  the user's code: wrapped, never mixed with ours
+        except Exception as error:
             self._error = _raised(self._source, self._reader, error)
         finally:
             with self._changed:

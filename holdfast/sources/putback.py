@@ -76,7 +76,9 @@ class PutBack:
             except (HoldfastError, pa.ArrowException, OSError) as error:
                 write_whole(path.with_suffix(".json"), as_note({"why": str(error).splitlines()[0]}), sync=True)
                 put_in_place(path, path.with_suffix(".refused"), sync=True)
-                _log.warning("%s was not put back and is set aside as .refused (holdfast quarantine ls): %s", path, error)
+                _log.warning(
+                    "%s was not put back and is set aside as .refused (holdfast quarantine ls): %s", path, error
+                )
         return None
 
     def _files(self) -> list[Path]:

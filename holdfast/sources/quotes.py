@@ -18,7 +18,17 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["BOM_INSIDE", "first_row_end", "has_bare_return", "is_open", "last_row_end", "mark_of", "row_ends", "row_with_bom", "split_rows"]
+__all__ = [
+    "BOM_INSIDE",
+    "first_row_end",
+    "has_bare_return",
+    "is_open",
+    "last_row_end",
+    "mark_of",
+    "row_ends",
+    "row_with_bom",
+    "split_rows",
+]
 
 BOM_INSIDE = "a byte order mark stands in front of it, and not at the beginning of the file"
 _BOM = b"\xef\xbb\xbf"
@@ -39,7 +49,9 @@ def mark_of(quote: str | None, delimiter: str = ",") -> re.Pattern[bytes] | None
     return made
 
 
-def _quoted(block: bytes, mark: re.Pattern[bytes] | None, limit: int | None, at: int = 0) -> Iterator[tuple[int, int, bool]]:
+def _quoted(
+    block: bytes, mark: re.Pattern[bytes] | None, limit: int | None, at: int = 0
+) -> Iterator[tuple[int, int, bool]]:
     """(first byte, byte behind, whether it was closed) of every text in quotes, from `at` on, where no quote is open."""
     while mark is not None and (found := mark.search(block, at)) is not None:
         start, at = found.span()

@@ -125,15 +125,22 @@ def lines(
 
 def _check_signs(**signs: str | None) -> None:
     for what, sign in signs.items():
-        if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"):
-            raise _not_a_setting(f"{what}={sign!r} is not one ASCII sign.", f"take one that stands for it in the text, e.g. {what}=';'")
+        if sign is not None and not (
+            isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"
+        ):
+            raise _not_a_setting(
+                f"{what}={sign!r} is not one ASCII sign.", f"take one that stands for it in the text, e.g. {what}=';'"
+            )
     if len(set(signs.values())) < len(signs):
         raise _not_a_setting("delimiter= and quote= are the same sign.", "take two")
 
 
 def _check_missing(missing: str) -> None:
     if missing not in ("error", "null"):
-        raise _not_a_setting(f"missing={missing!r} is none of 'error' and 'null'.", "take missing='null' where a declared field may be absent")
+        raise _not_a_setting(
+            f"missing={missing!r} is none of 'error' and 'null'.",
+            "take missing='null' where a declared field may be absent",
+        )
 
 
 def _not_a_setting(what: str, do: str) -> UsageError:

@@ -96,9 +96,7 @@ class Reader(Protocol):
     def open(self, context: SourceContext) -> OpenSource: ...
 
 
-def frame_checksum(
-    n: int, boundary_us: int, schema: Schema, references: Sequence[Reference]
-) -> str:
+def frame_checksum(n: int, boundary_us: int, schema: Schema, references: Sequence[Reference]) -> str:
     """Equal for equal rows at equal places; paths and mtimes do not count."""
     seen = xxhash.xxh3_128(f"{n} {boundary_us} {schema.ddl}\n".encode())
     for reference in references:

@@ -146,9 +146,7 @@ def _why_apart(record: Record) -> str:
 def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
     """All of them, or an exception that names the reason if there is only one."""
     given, kept = records[0].given, terms.new_columns == "keep" and MORE in terms.schema
-    read = Schema(
-        tuple(c for c in terms.schema.columns if c.name not in given and not (kept and c.name == MORE))
-    )
+    read = Schema(tuple(c for c in terms.schema.columns if c.name not in given and not (kept and c.name == MORE)))
     block = b"\n".join(map(_RAW, records))
     block.decode()  # Arrow does not look: text that is not UTF-8 would surface in an operator
     options = {"columns": read.names, "delimiter": records[0].delimiter, "quote": '"'}

@@ -44,7 +44,16 @@ def whole_rows(block: bytes, mark: re.Pattern[bytes] | None) -> int:
 
 
 def stretches(
-    block: bytes, end: int, format: str, options: tuple, schema: Schema, path: str, byte: int, *, missing: str, first_only: bool
+    block: bytes,
+    end: int,
+    format: str,
+    options: tuple,
+    schema: Schema,
+    path: str,
+    byte: int,
+    *,
+    missing: str,
+    first_only: bool,
 ) -> list[Stretch]:
     """The whole rows of a block, which end at `end`, in order; with `first_only` up to the first bad row.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import itertools
 import json
 import os
 import re
@@ -29,7 +30,14 @@ import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
-from holdfast.sources.exact import dates_as_text, has_infinite, refuse_hex, refuse_infinite, refuse_not_infinite, widened
+from holdfast.sources.exact import (
+    dates_as_text,
+    has_infinite,
+    refuse_hex,
+    refuse_infinite,
+    refuse_not_infinite,
+    widened,
+)
 from holdfast.sources.fit import NOTHING_READ, fit
 from holdfast.sources.quotes import (
     BOM_INSIDE,
@@ -114,7 +122,7 @@ def digest(block: bytes) -> str:
 def cut_blocks(path: str, format: str, options: dict) -> Iterator[tuple[int, bytes]]:
     """(first byte, block) over the rows of the file, header left out."""
     mark = csv_mark(format, options)
-    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb", buffering=0)
+    opened = gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb", buffering=0)  # noqa: SIM115
     with opened as file:
         at, held = 0, b""
         header = format == "csv" and options.get("header", True)
@@ -156,13 +164,13 @@ def rows_in(block: bytes, format: str, mark: re.Pattern[bytes] | None, limit: in
     if format == "json" or mark is None:
         return sum(1 for line in block.split(b"\n") if not _is_blank(line, format))
     ends = row_ends(block, mark, limit)
-    return sum(1 for start, stop in zip(ends, ends[1:], strict=False) if not _is_blank(block[start:stop], format))
+    return sum(1 for start, stop in itertools.pairwise(ends) if not _is_blank(block[start:stop], format))
 
 
 def row_start(block: bytes, row: int, format: str, mark: re.Pattern[bytes] | None, limit: int | None = None) -> int:
     """Where a row of a block begins; lines with nothing in them are none."""
     ends = row_ends(block, mark, limit)
-    for start, stop in zip(ends, ends[1:], strict=False):
+    for start, stop in itertools.pairwise(ends):
         if not _is_blank(block[start:stop], format):
             if row == 0:
                 return start
@@ -208,9 +216,7 @@ def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
 # -- rows --------------------------------------------------------------------
 
 
-def parse(
-    block: bytes, format: str, options: tuple, schema: Schema, path: str, byte: int
-) -> pa.Table:
+def parse(block: bytes, format: str, options: tuple, schema: Schema, path: str, byte: int) -> pa.Table:
     """The declared columns of a block; an unreadable row is named by its line."""
     options = dict(options)
     if (marked := row_with_bom(block, csv_mark(format, options), byte)) is not None:
@@ -304,9 +310,7 @@ def _read_csv(block: bytes, types: pa.Schema, options: dict) -> pa.Table:
             column_names=list(options["columns"]),
             block_size=len(block) + 1,
         ),
-        arrow_csv.ParseOptions(
-            delimiter=options.get("delimiter", ","), quote_char=quote, newlines_in_values=quoted
-        ),
+        arrow_csv.ParseOptions(delimiter=options.get("delimiter", ","), quote_char=quote, newlines_in_values=quoted),
         arrow_csv.ConvertOptions(
             column_types=types,
             include_columns=types.names,
@@ -373,7 +377,9 @@ def _short(error: Exception | None) -> str:
     return str(error).splitlines()[0]
 
 
-def bad_row(path: str, byte: int, why: str, do: str = "correct the line and run again, or declare the column as string") -> SourceError:
+def bad_row(
+    path: str, byte: int, why: str, do: str = "correct the line and run again, or declare the column as string"
+) -> SourceError:
     line = 1 + sum(
         read_bytes(path, start, min(start + BLOCK_BYTES, byte)).count(b"\n") for start in range(0, byte, BLOCK_BYTES)
     )

@@ -334,4 +334,3 @@ def found_twice(known: Watched, other: Watched) -> SourceError:
 
 def since(at_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
-

@@ -69,9 +69,13 @@ def _without_time(operator: Operator, stream: str, time: object) -> UsageError:
         "CutNeedsTime",
         f"the rows for {stream!r}, which {operator.name!r} reads, cannot be cut into frames.",
         where=operator.line,
-        why=f"they have no column {time!r}, the process's time" if isinstance(time, str) else "the process's time is their arrival",
+        why=f"they have no column {time!r}, the process's time"
+        if isinstance(time, str)
+        else "the process's time is their arrival",
         effect="nothing was run",
-        do=f"emit {time!r} upstream and hand it in with the rows" if isinstance(time, str) else "declare time='ts' for the process",
+        do=f"emit {time!r} upstream and hand it in with the rows"
+        if isinstance(time, str)
+        else "declare time='ts' for the process",
     )
 
 
@@ -81,9 +85,7 @@ def _port(graph: Graph, stream: str, found: Any) -> pa.Table:
     return table if source is None else fitted(table, source.schema, f"the rows for {stream!r}")
 
 
-def _run(
-    graph: Graph, operator: Operator, tables: list[pa.Table], frame_ms: int, params: dict[str, Any]
-) -> pa.Table:
+def _run(graph: Graph, operator: Operator, tables: list[pa.Table], frame_ms: int, params: dict[str, Any]) -> pa.Table:
     from holdfast.graph.schemas import Schema
 
     time = graph.time

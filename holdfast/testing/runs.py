@@ -175,7 +175,7 @@ class _Bench:
         self._checksums: dict[str, dict[int, str]] = {}
 
     def run(self, until: int | None) -> None:
-        changes = {n: values for n, values in self._params.items()}
+        changes = dict(self._params.items())
         run = start_graph(
             self.graph,
             state=self._folder / "state",

@@ -113,7 +113,9 @@ def test_a_change_holds_from_no_frame_that_a_sink_has(tmp_path, target):
     [unit] = cut(graph)
     run._add_unit(unit, [unit], {}, 2, {}, {})
     restore_queues(run._board, graph, run.folder, [unit], run._units, None)
-    stand_sinks(run._board, [Outlet(graph.sinks[0], 9 if target == "table" else 0)], {"hot": 0}, run.folder, lambda _: None)
+    stand_sinks(
+        run._board, [Outlet(graph.sinks[0], 9 if target == "table" else 0)], {"hot": 0}, run.folder, lambda _: None
+    )
 
     assert run.set(limit=70.0).frame == 10
     run.folder.release()

@@ -146,6 +146,7 @@ def test_units_that_are_started_anew_together_get_an_epoch_each(tmp_path):
 
     assert sorted(epochs) == list(range(2, 82))
 
+
 def test_a_state_folder_has_its_identity_from_its_first_start(tmp_path):
     """A ledger and a host's folder belong to it by this name: a folder made anew is another one."""
     folder = StateFolder(tmp_path / "state")

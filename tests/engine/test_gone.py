@@ -29,7 +29,9 @@ def root(tmp_path):
         journal.append({"n": 40, "state": {}, "tally": {stream: tally}, "too_late": {unit: 5}})
         journal.close()
     decided = Exclusions(tmp_path / "units" / "beats")
-    decided.decide(7, {"ecg": [[0, 4]]}, {}, {"operator": "beats", "on_error": "drop", "rows": 4, "error": "E", "at": 1.0})
+    decided.decide(
+        7, {"ecg": [[0, 4]]}, {}, {"operator": "beats", "on_error": "drop", "rows": 4, "error": "E", "at": 1.0}
+    )
     return tmp_path
 
 
@@ -56,7 +58,12 @@ def test_a_promise_that_is_broken_stays_so_when_units_are_renamed(root):
 
     [found] = watch.statuses({}, {}, 0.0)
     assert found.state == "BROKEN"
-    for words in ("4 rows dropped by beats", "5 rows came too late for beats", "5 rows came too late for alarms", "2 frames LOST"):
+    for words in (
+        "4 rows dropped by beats",
+        "5 rows came too late for beats",
+        "5 rows came too late for alarms",
+        "2 frames LOST",
+    ):
         assert words in found.why
 
 

@@ -58,7 +58,9 @@ def test_promises_sinks_and_errors_are_news(log):
     subject = StatusLog()
     subject.saw(STATUS | {"sources": []}, 0)
     away = [{"name": "hot", "stream": "hot", "written": 12, "rows": 37, "why": "AWAY for 3 s"}]
-    subject.saw(STATUS | {"sources": [], "sinks": away, "promises": [], "error": "HF-K005 SinkFailed: x.\n  why  disk"}, 1)
+    subject.saw(
+        STATUS | {"sources": [], "sinks": away, "promises": [], "error": "HF-K005 SinkFailed: x.\n  why  disk"}, 1
+    )
 
     assert lines(log)[1:] == [
         "WARNING holdfast: sink hot: promise within 5 s is BROKEN: late",

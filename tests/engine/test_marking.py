@@ -58,7 +58,9 @@ def commit(marker, n, journal=None, **of_input):
 
 def lose(folder, process, tallies, *, restored, reached, epoch=2):
     """The host is lost: state of `restored`, a consumer at `reached`, no input before `reached + 1`."""
-    wiring = Wiring("w", (InputEdge("rows>w", "rows", outside=True),), (OutputEdge("w>sink", 0, "sink w", outside=True),))
+    wiring = Wiring(
+        "w", (InputEdge("rows>w", "rows", outside=True),), (OutputEdge("w>sink", 0, "sink w", outside=True),)
+    )
     (folder / "w").mkdir(parents=True, exist_ok=True)
     return go_on_after(
         folder / "unit", wiring, restored, Neighbours({"w>sink": reached[0]}, {"rows>w": reached[1] + 1}),

@@ -46,7 +46,9 @@ def names(monkeypatch, tmp_path):
 
 
 def durable(root: Path) -> Durable:
-    made = Durable(SimpleNamespace(), {"u": SimpleNamespace(folder=root / "units" / "u")}, pytest.fail, SimpleNamespace(sinks=()))
+    made = Durable(
+        SimpleNamespace(), {"u": SimpleNamespace(folder=root / "units" / "u")}, pytest.fail, SimpleNamespace(sinks=())
+    )
     made._named.add(root)
     return made
 

@@ -186,7 +186,15 @@ def poisoned(tmp_path):
         run._add_unit(unit, [unit], {"probes": schema}, 1, {}, {})
         values = list(range(10))
         seal_frame(
-            tmp_path, pa.table({"x": values}), schema, None, stream="probes", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1
+            tmp_path,
+            pa.table({"x": values}),
+            schema,
+            None,
+            stream="probes",
+            n=1,
+            kind=Kind.STABLE,
+            epoch=1,
+            boundary_us=1,
         )
         query = decided.query = run._units["second"]
         decided.run = run
@@ -267,7 +275,9 @@ def of_both(x):
 
 def places(error):
     """A traceback as `explain` shows it."""
-    return "\n".join(f"{each.filename}:{each.lineno} in {each.name}" for each in traceback.extract_tb(error.__traceback__))
+    return "\n".join(
+        f"{each.filename}:{each.lineno} in {each.name}" for each in traceback.extract_tb(error.__traceback__)
+    )
 
 
 @pytest.fixture
@@ -296,7 +306,9 @@ def unit():
     return graph, unit, functions
 
 
-@pytest.mark.parametrize(("function", "whose"), [("first", "first"), ("second", "second"), ("named", "second"), ("shared", None)])
+@pytest.mark.parametrize(
+    ("function", "whose"), [("first", "first"), ("second", "second"), ("named", "second"), ("shared", None)]
+)
 def test_a_function_inside_an_operator_tells_whose_it_is(unit, function, whose):
     graph, cut_unit, functions = unit
     with pytest.raises(Exception) as caught:
@@ -308,7 +320,9 @@ def test_a_function_inside_an_operator_tells_whose_it_is(unit, function, whose):
 def test_an_error_that_may_be_a_neighbours_is_nobodys(unit):
     """An SQL error of an operator that says stop cost it the row, since its neighbour says drop."""
     graph, cut_unit, _ = unit
-    error = OperatorError("HF-O001", "OperatorRaised", "it raised.", why="[DIVIDE_BY_ZERO] Division by zero.", effect="none")
+    error = OperatorError(
+        "HF-O001", "OperatorRaised", "it raised.", why="[DIVIDE_BY_ZERO] Division by zero.", effect="none"
+    )
     assert guilty(graph, cut_unit, error) is None
 
 

@@ -14,7 +14,10 @@ def board(*ports: UnitInputState, kept: range = range(0), sealed: int = 9, at: i
     """Unit b at frame `at`, below stream a."""
     made = Board(closing_frames=1)
     made.clock = FrameClock(0, 1_000_000)
-    made.streams = {"rows": StreamQueue("rows", 1000, True, sealed=9), "a": StreamQueue("a", 1000, False, sealed=sealed)}
+    made.streams = {
+        "rows": StreamQueue("rows", 1000, True, sealed=9),
+        "a": StreamQueue("a", 1000, False, sealed=sealed),
+    }
     made.streams["b"] = StreamQueue("b", 1000, False, sealed=at)
     made.streams["rows"].frames = {n: Sealed(n, n, 1, 8, f"r{n}", 1) for n in range(1, 10)}
     made.streams["a"].frames = {n: Sealed(n, n, 1, 8, f"a{n}", 1) for n in kept}

@@ -32,7 +32,9 @@ def raised(what: str = "ValueError: x") -> OperatorError:
 
 
 def ended(what: str = "the query of unit 'pulse' ended: [ARROW_TYPE_MISMATCH] in stage 3.0") -> UnitError:
-    return UnitError("HF-U031", "UnitDied", what, where="frame 7", why="[ARROW_TYPE_MISMATCH]", effect="nothing is lost")
+    return UnitError(
+        "HF-U031", "UnitDied", what, where="frame 7", why="[ARROW_TYPE_MISMATCH]", effect="nothing is lost"
+    )
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def board():
 
 @pytest.fixture
 def supervisor(board, clock):
-    made = Supervisor(board, restarts(tries=2, first="1 second", stalled_after="60 seconds"), now=clock, chance=lambda: 0.0)
+    made = Supervisor(
+        board, restarts(tries=2, first="1 second", stalled_after="60 seconds"), now=clock, chance=lambda: 0.0
+    )
     for name in board.units:
         made.care(name)
     return made

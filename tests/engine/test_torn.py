@@ -78,7 +78,9 @@ def test_whatever_was_lost_after_the_settled_cuts_everybody_finds_what_it_needs(
         assert all(n in found[name].frames[name] for n in range(needs + 1, at[name] + 1))
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 300, b'{"n":4,"st', b'\0\0\0\n{"n":5}\n', b"\n\0"], ids=["zeros", "half", "middle", "end"])
+@pytest.mark.parametrize(
+    "tail", [b"\0" * 300, b'{"n":4,"st', b'\0\0\0\n{"n":5}\n', b"\n\0"], ids=["zeros", "half", "middle", "end"]
+)
 def test_a_torn_tail_is_cut_off_whatever_it_is(tmp_path, tail):
     """A page of zeros with a good line behind it is what a reordering disk leaves."""
     journal = Journal(tmp_path, "commits")
@@ -169,7 +171,9 @@ def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
     log = tmp_path / "log"
     log.mkdir()
     seals = [
-        checked_line({"frame": {"n": n, "references": [{"batch": n}] if n != 3 else [], "quarantined": []}, "state": {}})
+        checked_line(
+            {"frame": {"n": n, "references": [{"batch": n}] if n != 3 else [], "quarantined": []}, "state": {}}
+        )
         for n in range(1, 6)
     ]
     (log / "seals.jsonl").write_bytes(b"".join(seals))
@@ -181,7 +185,9 @@ def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
     assert first_kept(tmp_path) == 3
 
     assert grown.first_kept(tmp_path) == 1
-    (tmp_path / "grown.jsonl").write_bytes(checked_line({"frames": [{"n": 7}, {"n": 8}]}) + checked_line({"frames": [{"n": 9}]}))
+    (tmp_path / "grown.jsonl").write_bytes(
+        checked_line({"frames": [{"n": 7}, {"n": 8}]}) + checked_line({"frames": [{"n": 9}]})
+    )
     assert grown.first_kept(tmp_path) == 7
 
 

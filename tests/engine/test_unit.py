@@ -10,7 +10,7 @@ from holdfast.engine.unit import UnitQuery
 
 
 class Query:
-    isActive = True  # noqa: N815  as Spark calls it
+    isActive = True
 
     def stop(self) -> None:
         self.isActive = False

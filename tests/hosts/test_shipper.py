@@ -364,7 +364,9 @@ def test_a_new_process_finds_what_was_shipped(tmp_path):
     """Files on a real disk, read by store objects that were not there when they were written."""
     contents, done = Contents(), Queue()
     stores = [OpenStore(name, str(tmp_path / name)) for name in "abc"]
-    shipper = Shipper(Stamp(UNIT, 0, 1), stores, 3, contents, lambda *args: done.put(args), lambda: None, lambda *args: done.put(args))
+    shipper = Shipper(
+        Stamp(UNIT, 0, 1), stores, 3, contents, lambda *args: done.put(args), lambda: None, lambda *args: done.put(args)
+    )
     item = checkpoint(contents, 1)
     shipper.ship(item, Stage.FINAL)
     assert done.get(timeout=SOON_S) == (item, Stage.FINAL)

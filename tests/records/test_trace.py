@@ -112,7 +112,9 @@ def test_frames_that_cannot_be_read_again_are_not_passed_over(folder):
     assert sorted(found.unreadable) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("where", ["zon = 1", "zone = 1); drop table x; --", "zone in (select * from read_csv('/etc/passwd'))"])
+@pytest.mark.parametrize(
+    "where", ["zon = 1", "zone = 1); drop table x; --", "zone in (select * from read_csv('/etc/passwd'))"]
+)
 def test_a_condition_is_a_condition_and_nothing_else(folder, where):
     with pytest.raises(UsageError, match="HF-E016"):
         find_rows(Kept(folder.root), "hot", where)

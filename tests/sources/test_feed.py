@@ -171,7 +171,9 @@ def test_bad_records_are_left_out_as_declared_and_counted(driver, bad):
     assert source.bad == 3
     assert [token for token, _ in post.acked] == ["a", "b", "c"]
     kept = quarantined(driver)
-    assert [each["raw"].encode() for each in kept] == ([] if bad == "drop" else [NOT_JSON.raw, NO_ZONE.raw, NOT_JSON.raw])
+    assert [each["raw"].encode() for each in kept] == (
+        [] if bad == "drop" else [NOT_JSON.raw, NO_ZONE.raw, NOT_JSON.raw]
+    )
     assert all(each["reason"] and each["frame"] is None for each in kept)
 
 
@@ -232,7 +234,9 @@ def test_a_declared_null_is_not_a_missing_field(driver):
 def test_fields_nobody_declared_are_ignored_or_kept(driver, new_columns, expected):
     schema = Schema.of("ts timestamp, zone int, celsius double, _more string")
     declared = schema if new_columns == "keep" else SCHEMA
-    frames = driver.set(schema=declared, new_columns=new_columns).frames(Post([sent("a", record(0, 1, unit="C"), GOOD)]))
+    frames = driver.set(schema=declared, new_columns=new_columns).frames(
+        Post([sent("a", record(0, 1, unit="C"), GOOD)])
+    )
     rows = driver.rows(frames[0].references).to_pylist()
     assert [row.get("_more") for row in rows] == [expected, None]
 

@@ -168,9 +168,7 @@ def test_a_restart_goes_on_with_the_same_frames(tmp_path_factory, recording, lat
     folder = tmp_path_factory.mktemp("restart")
     times, pieces = recording
     for at, (low, high) in enumerate(pieces):
-        pq.write_table(
-            readings(times[low:high]), folder / f"{at}.parquet", row_group_size=max(1, high - low)
-        )
+        pq.write_table(readings(times[low:high]), folder / f"{at}.parquet", row_group_size=max(1, high - low))
     reader = read.files("*.parquet")
     driver = Driver(folder).set(late=late, grace_us=grace_us)
     straight = driver.frames(reader)

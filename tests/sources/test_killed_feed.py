@@ -105,7 +105,9 @@ def dies_at(monkeypatch, call):
     lot=st.integers(1, 4),
     small=st.booleans(),
 )
-def test_whatever_it_was_writing_every_element_is_there_once(tmp_path_factory, loses_acks, sizes, step, kills, lot, small):
+def test_whatever_it_was_writing_every_element_is_there_once(
+    tmp_path_factory, loses_acks, sizes, step, kills, lot, small
+):
     steps = [step if at % 3 else -step for at in range(len(sizes))]
     sender = Sender(messages(sizes, steps), lot, small, loses_acks)
     driver = Driver(tmp_path_factory.mktemp("killed"))

@@ -301,7 +301,9 @@ def test_float_sums_are_pinned_or_refused(name, spark):
 
 def test_exact_sums_are_not_pinned(spark):
     def exact(probes):
-        return probes.groupBy("zone").agg(F.sum(F.col("celsius").cast("decimal(12,3)")).alias("x"), F.sum("zone").alias("y"))
+        return probes.groupBy("zone").agg(
+            F.sum(F.col("celsius").cast("decimal(12,3)")).alias("x"), F.sum("zone").alias("y")
+        )
 
     assert checked(exact, spark, chunks=4) == ([], False)
 

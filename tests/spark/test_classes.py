@@ -73,7 +73,13 @@ def test_a_session_opens_beside_a_truncated_archive(prepared, tmp_path):
 
 def start_java(java: Java, *options: str, classes: str = "") -> subprocess.CompletedProcess:
     """The quickest program in Spark's jars; what the JVM does with an archive it does before."""
-    command = [java.home / "bin" / "java", *options, "-cp", classes or f"{spark_jars()}/*", "org.apache.spark.launcher.Main"]
+    command = [
+        java.home / "bin" / "java",
+        *options,
+        "-cp",
+        classes or f"{spark_jars()}/*",
+        "org.apache.spark.launcher.Main",
+    ]
     return subprocess.run(command, capture_output=True, text=True)
 
 

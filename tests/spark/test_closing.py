@@ -12,7 +12,9 @@ from holdfast.engine.run import start_graph
 from holdfast.errors import HoldfastError
 from holdfast.sources.cutting import OpenFiles
 
-ROWS = [{"ts": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=350 * n), "v": n} for n in range(23)]  # eight seconds
+ROWS = [
+    {"ts": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=350 * n), "v": n} for n in range(23)
+]  # eight seconds
 LAST = 8
 
 

@@ -57,7 +57,9 @@ def make_room(place):
 
 
 @pytest.mark.parametrize(
-    ("fill", "on_host"), [(fill_bytes, False), (fill_inodes, False), (fill_bytes, True)], ids=["state bytes", "state inodes", "host"]
+    ("fill", "on_host"),
+    [(fill_bytes, False), (fill_inodes, False), (fill_bytes, True)],
+    ids=["state bytes", "state inodes", "host"],
 )
 def test_a_full_disk_is_waited_for_and_every_row_is_there(fill, on_host, tmp_path, small_disk, spark, monkeypatch):
     """HF-U081: it ended the run with a bare number of an error. The reserve is taken by another program, so it is met in the middle."""

@@ -22,7 +22,9 @@ def test_the_end_of_the_log_is_run_again_beside_the_original(tmp_path, monkeypat
     kiln = hf.StreamProcess("kiln", frame="1 second", time="ts")
     kiln._base = str(tmp_path)
     kiln.param("limit", 70.0)
-    kiln.source("probes", hf.read.iterator(lambda: iter(ROWS)), schema="ts timestamp, zone int, celsius double", keep="1 hour")
+    kiln.source(
+        "probes", hf.read.iterator(lambda: iter(ROWS)), schema="ts timestamp, zone int, celsius double", keep="1 hour"
+    )
 
     @kiln.operator(over="frame")
     def hot(probes, *, limit):
@@ -50,12 +52,16 @@ def test_the_end_of_the_log_is_run_again_beside_the_original(tmp_path, monkeypat
     hot, seen = recompute(graph, tmp_path / "again", spark, count=None, seed=0, first=first, until=log.last)
 
     assert (first, log.last) == (log.last - 3, 10)
-    assert (hot.frames, seen.frames) == (tuple(range(first, log.last + 1)),) * 2  # with the parameters of then, from empty state
+    assert (hot.frames, seen.frames) == (
+        tuple(range(first, log.last + 1)),
+    ) * 2  # with the parameters of then, from empty state
     assert (hot.differs, seen.differs) == ((), ()) and hot.rows
     one, again = outputs
     assert {each.n: each.checksum for each in one["hot"].arrivals} == {n: wanted[n] for n in range(first, log.last + 1)}
     for sink in one:
-        assert [(each.n, each.checksum) for each in one[sink].arrivals] == [(each.n, each.checksum) for each in again[sink].arrivals]
+        assert [(each.n, each.checksum) for each in one[sink].arrivals] == [
+            (each.n, each.checksum) for each in again[sink].arrivals
+        ]
     counted = sum(row[1] for each in one["seen"].arrivals[-1:] for row in each.read())
     assert 0 < counted <= sum(each.rows for each in one["hot"].arrivals)  # not what came before
 

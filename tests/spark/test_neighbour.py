@@ -51,7 +51,9 @@ def listening(pid: int) -> set[int]:
             own.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
         except OSError:
             continue
-    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    lines = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
     return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and line[9] in own}
 
 
@@ -59,8 +61,12 @@ def attack(ports: set[int]) -> tuple[int, list]:
     command = [sys.executable, "-I", "-S", "-c", NEIGHBOUR, json.dumps(sorted(ports))]
     if os.getuid() == 0:
         try:
-            done = subprocess.run(command, user=NOBODY, group=NOBODY, cwd="/", capture_output=True, text=True, timeout=300)
-        except PermissionError:  # nobody may not look into this environment: then without the token is all that is tried
+            done = subprocess.run(
+                command, user=NOBODY, group=NOBODY, cwd="/", capture_output=True, text=True, timeout=300
+            )
+        except (
+            PermissionError
+        ):  # nobody may not look into this environment: then without the token is all that is tried
             done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     else:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)

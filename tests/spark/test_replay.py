@@ -45,7 +45,10 @@ def process(here, reader, *, stateful=False):
 
 
 def checksums(folder, stream, unit):
-    return {entry["n"]: entry["outputs"][stream]["checksum"] for entry in Journal(folder / "units" / unit, "commits").entries()}
+    return {
+        entry["n"]: entry["outputs"][stream]["checksum"]
+        for entry in Journal(folder / "units" / unit, "commits").entries()
+    }
 
 
 def rows(here, table):

@@ -126,7 +126,9 @@ def test_a_silent_port_and_a_restart_change_no_window(spark):
     stopped = run_frames(p, spark=spark, restarts=[1, 5], **inputs)
 
     compare(straight, stopped, "restarts after frames 1 and 5")
-    counted = {(ts.value // 10**9) - 1_700_000_000: n for ts, n in zip(*straight.both.to_pandas().values.T, strict=True)}
+    counted = {
+        (ts.value // 10**9) - 1_700_000_000: n for ts, n in zip(*straight.both.to_pandas().values.T, strict=True)
+    }
     assert counted == {0: 1, 40: 1, 50: 3, 60: 1}
 
 
@@ -201,7 +203,11 @@ def test_a_sum_does_not_depend_on_the_chunks_it_is_read_in(tmp_path, spark):
             pq.write_table(table.slice(start, stop - start), tmp_path / name / f"{at}.parquet", row_group_size=9_000)
 
     found = {}
-    for files, chunks, streams in (("one", None, ("floats", "exact")), ("three", None, ("floats",)), ("three", 4, ("exact",))):
+    for files, chunks, streams in (
+        ("one", None, ("floats", "exact")),
+        ("three", None, ("floats",)),
+        ("three", 4, ("exact",)),
+    ):
         writers = {stream: KeepingWriter() for stream in streams}
         graph = sums(tmp_path / files, writers, chunks=chunks).graph()
         with start_graph(graph, state=tmp_path / f"state-{files}-{chunks}", spark=spark) as run:

@@ -210,7 +210,9 @@ def test_a_machine_without_java_streams_with_rocksdb(tmp_path):
 def test_the_users_own_session_is_told_and_left_alone(tmp_path):
     """HF-E003: once it is stopped, as the error says, there is room for one of ours."""
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environ["SPARK_LOCAL_HOSTNAME"] = "localhost"  # plain Spark looks up the name of the machine, which nobody need know
+    environ["SPARK_LOCAL_HOSTNAME"] = (
+        "localhost"  # plain Spark looks up the name of the machine, which nobody need know
+    )
 
     refused, said, partitions, rows, ours = run_script(USERS_OWN, tmp_path, environ)
 

@@ -24,7 +24,11 @@ PER_FILE = 50
 
 def orders_of(number: int) -> list[dict]:
     return [
-        {"shop": f"s{at % 3}", "ts": START + timedelta(seconds=number * 60 + at), "amount": Decimal(number * PER_FILE + at)}
+        {
+            "shop": f"s{at % 3}",
+            "ts": START + timedelta(seconds=number * 60 + at),
+            "amount": Decimal(number * PER_FILE + at),
+        }
         for at in range(PER_FILE)
     ]
 

@@ -30,7 +30,9 @@ def telemonitoring(
     score_qrs: Annotated[
         str | None, typer.Option("--score-qrs", metavar="RECORD", help="annotated WFDB record: its path without suffix")
     ] = None,
-    lead: Annotated[str | None, typer.Option(metavar="NAME", help="lead, by name or number (default: the first ECG)")] = None,
+    lead: Annotated[
+        str | None, typer.Option(metavar="NAME", help="lead, by name or number (default: the first ECG)")
+    ] = None,
     annotator: Annotated[str, typer.Option(metavar="SUFFIX", help="suffix of the annotation file")] = "atr",
     frame: Annotated[str, typer.Option(help="length of a frame: 1s, 10s, ...")] = "10s",
     restart_at: Annotated[
@@ -38,7 +40,8 @@ def telemonitoring(
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="only the first minutes of the record")] = None,
     work: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="new folder for input, state and beats (default: a temporary one)")
+        Path | None,
+        typer.Option(metavar="DIR", help="new folder for input, state and beats (default: a temporary one)"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="no progress, only the JSON line")] = False,
 ) -> None:

@@ -136,7 +136,11 @@ def _state(after: list[dict], before: pd.DataFrame) -> pd.DataFrame:
 
 def _out(parts: list[pd.DataFrame], columns: list[str], late: int) -> pd.DataFrame:
     parts = [part for part in parts if len(part)]
-    out = pd.concat(parts, ignore_index=True) if parts else _rows(dict.fromkeys(KEYS, ""), np.zeros(0, np.int64), **{c: [] for c in columns})
+    out = (
+        pd.concat(parts, ignore_index=True)
+        if parts
+        else _rows(dict.fromkeys(KEYS, ""), np.zeros(0, np.int64), **{c: [] for c in columns})
+    )
     if late:
         out.attrs["late_rows"] = late
     return out

@@ -68,7 +68,9 @@ def as_svg(watched: Watched, patient: str) -> str:
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     # Several drawings stand in one page, where a name may be used once.
-    text = re.sub(r'((?:\bid="|href="#|url\(#))', rf"\g<1>{re.sub(r'[^A-Za-z0-9]', '_', patient)}-", text[text.index("<svg") :])
+    text = re.sub(
+        r'((?:\bid="|href="#|url\(#))', rf"\g<1>{re.sub(r'[^A-Za-z0-9]', '_', patient)}-", text[text.index("<svg") :]
+    )
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(patient)}"', 1)
 
 
@@ -101,7 +103,9 @@ def _key() -> str:
 
 
 def _bed(figure: Figure | SubFigure, watched: Watched, patient: str) -> None:
-    grid = figure.add_gridspec(2, 4, height_ratios=[1.25, 1], left=0.045, right=0.975, top=0.88, bottom=0.09, hspace=0.55, wspace=0.22)
+    grid = figure.add_gridspec(
+        2, 4, height_ratios=[1.25, 1], left=0.045, right=0.975, top=0.88, bottom=0.09, hspace=0.55, wspace=0.22
+    )
     _strip(figure.add_subplot(grid[0, :]), watched, patient)
     below = [figure.add_subplot(grid[1, at]) for at in range(4)]
     for axes, draw in zip(below, (_rate, _variability, _oxygen, _pressure), strict=True):
@@ -121,7 +125,9 @@ def _strip(axes, watched: Watched, patient: str) -> None:
     low, high = part.mv.min(), part.mv.max()
     room = max(high - low, 0.1)
     axes.plot(part.ts.iloc[::every], part.mv.iloc[::every], color=COLOURS["ecg"], linewidth=0.9)
-    axes.plot(marks.ts, np.full(len(marks), high + 0.12 * room), "v", color=COLOURS["beat"], markersize=5, clip_on=False)
+    axes.plot(
+        marks.ts, np.full(len(marks), high + 0.12 * room), "v", color=COLOURS["beat"], markersize=5, clip_on=False
+    )
     axes.set_xlim(start, stop)
     axes.set_ylim(low - 0.08 * room, high + 0.2 * room)
     axes.xaxis.set_major_locator(SecondLocator(interval=1))
@@ -232,7 +238,9 @@ def _title(axes, what: str, unit: str) -> None:
 def _timed(axes, watched: Watched) -> None:
     first, last = watched.clean.ts.min(), watched.clean.ts.max()
     axes.set_xlim(first, last)
-    axes.xaxis.set_major_locator(MinuteLocator() if last - first > pd.Timedelta(minutes=2) else SecondLocator(bysecond=[0, 30]))
+    axes.xaxis.set_major_locator(
+        MinuteLocator() if last - first > pd.Timedelta(minutes=2) else SecondLocator(bysecond=[0, 30])
+    )
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M:%S"))
     axes.grid(True, axis="y", color="#eceff1", linewidth=0.7)
     axes.tick_params(length=2)

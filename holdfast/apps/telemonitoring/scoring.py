@@ -65,7 +65,9 @@ def score_qrs(
         record = _first(record, minutes)
     folder.mkdir(parents=True, exist_ok=True)
     records.write_parquet(record, folder / "ecg.parquet")
-    say(f"record {record.name}, lead {record.lead}: {len(record.mv):,} samples at {record.hz:g} Hz, {len(record.beats):,} beats")
+    say(
+        f"record {record.name}, lead {record.lead}: {len(record.mv):,} samples at {record.hz:g} Hz, {len(record.beats):,} beats"
+    )
     restarts = 0
     if restart_at is not None:
         _killed(folder, frame, restart_at)
