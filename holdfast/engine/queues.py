@@ -22,7 +22,7 @@ from holdfast.sinks.ledger import KEPT_FRAMES
 from holdfast.sinks.owners import ledger_ahead
 from holdfast.sources import grown, log
 
-__all__ = ["after_reboot", "restore_queues", "stand_sinks", "stand_units", "stood"]
+__all__ = ["after_reboot", "first_kept", "restore_queues", "stand_sinks", "stand_units", "stood"]
 
 
 def restore_queues(
@@ -100,11 +100,11 @@ def after_reboot(
         spark=[u.name for u in units if any(graph.operator(name).kind == "stream" for name in u.operators)],
         changed=[unit.name for unit in units if {*changed} & {*unit.operators}],
         since={(unit.name, port): known_ports(old, unit.name)(port) or 1 for unit in units for port in unit.inputs},
-        first={source.name: _first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
+        first={source.name: first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
     )  # fmt: skip
 
 
-def _first_kept(directory: Path) -> int:
+def first_kept(directory: Path) -> int:
     """Of a source that cannot be read again from outside; it has a log, or a list of places in files."""
     return max(log.first_kept(directory), grown.first_kept(directory))
 

@@ -37,10 +37,10 @@ from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
 from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet, rows_refused
-from holdfast.engine.ports import first_wanted
+from holdfast.engine.ports import first_read
 from holdfast.engine.profile import Profile
 from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.queues import after_reboot, stand_sinks, stand_units
+from holdfast.engine.queues import after_reboot, first_kept, stand_sinks, stand_units
 from holdfast.engine.recovery import Recovery
 from holdfast.engine.stages import closing_frames, late_stages
 from holdfast.engine.status import Status, snapshot, why_degraded, with_backups, with_marks
@@ -323,8 +323,11 @@ class Run:
         self._units.add(query, make)
 
     def _open_sources(self, clock: FrameClock | None, epoch: int) -> None:
+        resume_at = {query.unit.name: query.resume_at for query in self._units}
+        next_at = {query.unit.name: query.next_at for query in self._units}
         for source in self.graph.sources:
-            from_n = first_wanted(self._board, {query.unit.name: query.resume_at for query in self._units}, source.name)
+            kept = 1 if source.reader.reliable else first_kept(self.folder.source(source.name))
+            from_n = first_read(self._board, resume_at, next_at, source.name, kept)
             queue = self._board.streams[source.name]
             queue.sealed = from_n - 1
             queue.acked = {name: max(from_n - 1, n) for name, n in queue.acked.items()}

@@ -171,12 +171,15 @@ class UnitQuery:
     @property
     def resume_at(self) -> int:
         """The first frame this unit may have to take again after a restart."""
-        if self._guards is not None:
-            behind = self.spark_files.behind_max(self.committed) if self.uses_spark_state else 0
-            return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.committed - behind)) + 1
-        if not self.uses_spark_state:
-            return self.committed + 1
-        return max(self.begun, self.committed - self.spark_files.behind_max(self.committed)) + 1
+        if self._guards is None:
+            return self.next_at
+        return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.next_at - 1)) + 1
+
+    @property
+    def next_at(self) -> int:
+        """The first frame this unit takes now."""
+        behind = self.spark_files.behind_max(self.committed) if self.uses_spark_state else 0
+        return max(self.begun, self.committed - behind) + 1
 
     def start(self, spark: SparkSession) -> None:
         # One unit's operators have one set of Spark settings: others cut it.

@@ -41,7 +41,7 @@ from holdfast.sources.ingest import Wall
 from holdfast.sources.quotes import first_row_end
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
 from holdfast.sources.reference import Reference, changed
-from holdfast.sources.sealed import handed_out, taken_up
+from holdfast.sources.sealed import handed_out, reached_us, taken_up
 from holdfast.sources.stretches import QUOTED_MAX, Stretch, stretches, whole_rows
 from holdfast.sources.watching import Folder, Seen, found_twice, is_whole, mark_inflated, mark_used, since
 
@@ -165,6 +165,7 @@ class OpenGrowing:
         if log.state is not None:
             self._saw(log.state["newest_us"])
             self._wall.not_before(log.state["newest_us"])
+        self._saw(reached_us(cutter, self._clock))
         if self._arrival:
             assembly.check_clock(self._wall.now_us())
         lap = self._lap()

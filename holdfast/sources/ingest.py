@@ -40,7 +40,7 @@ from holdfast.sources.notices import Notices
 from holdfast.sources.putback import PutBack, is_ahead
 from holdfast.sources.reader import SourceContext, SourceFrame
 from holdfast.sources.redelivered import Redelivered
-from holdfast.sources.sealed import handed_out, taken_up
+from holdfast.sources.sealed import handed_out, reached_us, taken_up
 from holdfast.sources.timed import Jumps
 
 __all__ = ["OpenFeed", "Wall"]
@@ -195,6 +195,7 @@ class OpenFeed:
             self._saw(state["newest_us"])
             self._wall.not_before(state["newest_us"])
         self._saw_cut(cutter)
+        self._saw(reached_us(cutter, self._clock))
         while not stop.is_set():
             chunk = log.chunk(batch + 1)
             if chunk is None:
