@@ -26,21 +26,24 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.atomic import make_folder, sweep, sync_folder, sync_names, write_whole
 from holdfast.engine import torn
 from holdfast.engine.board import Sealed
 from holdfast.engine.trusted import owned_by_another
 from holdfast.errors import StateRefused
+from holdfast.frames.files import list_frames
 from holdfast.graph.model import Graph
+from holdfast.graph.units import Unit
 from holdfast.hosts.homes import Homes, identity_of
 from holdfast.records.journal import Journal
 from holdfast.records.notes import as_note, as_word, damaged_note, read_note, read_word
 from holdfast.sinks.owners import Owner
 
-__all__ = ["StateFolder", "delete_frame", "forget_unit", "state_folder"]
+__all__ = ["StateFolder", "delete_frame", "forget_strangers", "forget_unit", "state_folder"]
 
 # A ledger keeps the id of its last start: a process that is refused ten times a minute needs a week to forget it.
 _STARTS_MAX = 100_000
@@ -293,6 +296,21 @@ def delete_frame(stream: str, sealed: Sealed) -> None:
     """Of a frame that nobody needs again; one that only refers to other files has none."""
     if sealed.file:
         Path(sealed.file).unlink(missing_ok=True)
+
+
+def forget_strangers(folder: StateFolder, units: Sequence[Unit], old: Mapping[str, Any] | None) -> None:
+    """What units and streams of the same names left here belongs to nobody, where the deployment before had none of that name.
+
+    A stream that was taken out and is put back begins where the process stands: frames of then were made by other code,
+    from a state that is gone, and waited for somebody else.
+    """
+    for unit in units:
+        if unit.name not in (old or {}).get("start", {}):
+            forget_unit(folder.unit(unit.name))
+        for stream in unit.outputs:
+            if old is not None and stream not in old.get("streams", {stream: ""}):
+                for _, _, path in list_frames(folder.stream(stream)):
+                    path.unlink(missing_ok=True)
 
 
 def forget_unit(folder: Path) -> None:

@@ -30,7 +30,7 @@ from holdfast.engine.disks import DiskWatch, full_while_running, is_full
 from holdfast.engine.durable import Durable
 from holdfast.engine.edges import EdgeStatus, consistency
 from holdfast.engine.failure import explain_start
-from holdfast.engine.folder import StateFolder, delete_frame, forget_unit, state_folder
+from holdfast.engine.folder import StateFolder, delete_frame, forget_strangers, state_folder
 from holdfast.engine.gone import gone_since
 from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
@@ -273,9 +273,7 @@ class Run:
             last = UnitQuery.last_commit(self.folder.unit(name))
             done[name] = max(last or 0, start)
         self._begin = deployed.begins(old, units, done, fresh)
-        for unit in units:
-            if unit.name not in known:
-                forget_unit(self.folder.unit(unit.name))
+        forget_strangers(self.folder, units, old)
 
     def _add_unit(
         self,
