@@ -18,6 +18,7 @@ from holdfast.engine.outlet import Outlet
 from holdfast.engine.ports import known_ports, stand_ports
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
+from holdfast.records.shown import shown_to
 from holdfast.sinks.ledger import KEPT_FRAMES
 from holdfast.sinks.owners import ledger_ahead
 from holdfast.sources import grown, log
@@ -131,7 +132,11 @@ def stand_sinks(
         begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
         if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
             raise sink_behind(sink, last, first, is_known=sink.name in known)
-        shown = last if sink.writer.idempotent else shown_until(folder.unit(board.maker_of(sink.stream)), 0)
+        shown = last
+        if not sink.writer.idempotent:
+            shown = max(
+                shown_until(folder.unit(board.maker_of(sink.stream)), 0), shown_to(folder.root / "sinks" / sink.name, sink.stream)
+            )
         queue.seen = max(queue.seen, queue.sealed, shown)
         if last > queue.sealed:
             # A unit went back to a checkpoint, or lost its last commits with the power: frames up to `last` are made

@@ -24,6 +24,7 @@ from holdfast.records.incidents import Incidents
 from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.ledgers import entry_in
+from holdfast.records.shown import shown_to
 
 __all__ = ["Remade", "asked_remakes", "remake_frame"]
 
@@ -141,8 +142,9 @@ def _facts(kept: Kept, n: int) -> Facts:
     for sink, target in deployment.get("targets", {}).items():
         stream = target["stream"]
         entry = entry_in(target, kept.process, sink, n)
-        # Who cannot be asked has acknowledged what left the queue; what is there waits for somebody.
-        has = entry.has if entry.has is not None else n not in queued.get(stream, ())
+        # Who cannot be asked has acknowledged what left the queue; of what is there, what it was handed is written down.
+        handed = shown_to(kept.root / "sinks" / sink, stream)
+        has = entry.has if entry.has is not None else n <= handed or n not in queued.get(stream, ())
         written.setdefault(stream, {})[sink] = n if has else n - 1
     return Facts(units, queued, unreadable, written)
 
