@@ -120,6 +120,10 @@ class Outlet(threading.Thread):
     def last(self) -> int:
         return self._open.last()
 
+    def may_have(self) -> int:
+        """The last frame that its target may have."""
+        return max(self.last(), 0 if self._shown is None else self._shown.frame)
+
     def run(self) -> None:
         try:
             while (frames := self._next_frames()) is not None:

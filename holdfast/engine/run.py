@@ -35,6 +35,7 @@ from holdfast.engine.gone import gone_since
 from holdfast.engine.guards import Guards
 from holdfast.engine.intake import Intake, first_time_us, look_at
 from holdfast.engine.interrupts import interruptible
+from holdfast.engine.made import begun_anew, stand_code
 from holdfast.engine.observing import Observers
 from holdfast.engine.outlet import Outlet, rows_refused
 from holdfast.engine.ports import first_read
@@ -180,7 +181,8 @@ class Run:
         self.folder.cut_torn([unit.name for unit in units])
         self._promises.gone = gone_since(old, units, self.folder.root)
         new["gone"] = self._promises.gone.units
-        self._begin_units(units, old, {*fresh} & {*new["stateful"]})
+        anew = {*fresh} & {*new["stateful"]}
+        done = self._begin_units(units, old, anew)
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=user(), at=now())
         self._board.closing_frames = closing_frames(self.graph, units)
@@ -197,6 +199,8 @@ class Run:
         for sink in self.graph.sinks:
             self._outlets.append(Outlet(sink, self.graph, schemas[sink.stream], **opened))
         known = (old or {}).get("sinks", {})
+        if self._recovery is not None:
+            begun_anew(units, anew, self._begin, done, self._outlets, old or {})
         self.notes += after_reboot(self.folder, self.graph, units, self._begin, self._outlets, old, self.changes.names)
         for unit in units:
             self._add_unit(unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
@@ -212,6 +216,8 @@ class Run:
         for name, (stream, written) in self._board.sinks.items():
             self._promises.found(name, written, self._board.streams[stream].sealed, time.monotonic())
         new["t0_us"] = None if self._board.clock is None else self._board.clock.t0_us
+        new["code"] = stand_code(self._board, self._units, self._outlets, old, new, self._until)
+        new["born"] = self._born
         new["start"] = {query.unit.name: query.begun for query in self._units}
         new["settled"] = {query.unit.name: query.settled for query in self._units}
         self.folder.deploy(new)
@@ -256,7 +262,9 @@ class Run:
             self._guards.followers = [
                 BesideGuards(self.graph, units, self._board, each, self._board.fail) for each in self._beside
             ]
-            self._recovery = Recovery(self.folder, homes, units, self._guards, lambda unit: self._begin[unit])
+            self._recovery = Recovery(
+                self.folder, homes, units, self._guards, lambda unit: self._begin[unit], lambda unit: self._born[unit]
+            )
             self._units.protect(homes, self._guards, self._recovery)
             self.notes += [f"host {host} had lost its folder: its units come back from their backups" for host in lost]
         elif self.graph.durability == "fast":
@@ -265,15 +273,21 @@ class Run:
             self._durable = Durable(self._board, self._units, self._board.fail, self.graph)
         return homes
 
-    def _begin_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
-        """Decide where state begins. It is in force once the deployment is written, and not before."""
+    def _begin_units(self, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> dict[str, int]:
+        """Decide where state begins. It is in force once the deployment is written, and not before. Returns how far each unit was."""
         known = (old or {}).get("start", {})
         done = {}
         for name, start in known.items():
             last = UnitQuery.last_commit(self.folder.unit(name))
-            done[name] = max(last or 0, start)
+            # A host that is lost does not tell how far its units were.
+            stored = 0 if self._recovery is None else self._recovery.stored(name)
+            done[name] = max(last or 0, start, stored)
         self._begin = deployed.begins(old, units, done, fresh)
+        born = (old or {}).get("born", {})
+        anew = {unit.name for unit in units if unit.name not in known or fresh & {*unit.operators}}
+        self._born = {unit.name: self.folder.epoch if unit.name in anew else born.get(unit.name, 0) for unit in units}
         forget_strangers(self.folder, units, old)
+        return done
 
     def _add_unit(
         self,

@@ -123,6 +123,7 @@ class UnitQuery:
         self._just_done: list[int] = []
         self._batch: int | None = None  # the last one Spark began
         self.committed = 0
+        self.made_after = 0  # frames up to this one were made by other code: it cannot make them again
         self.decided = 0  # the last frame that was made when this attempt began: it may be made again, never otherwise
         # Held while a frame becomes fact. Who was abandoned makes nothing fact any more.
         self._gate = threading.Lock()
@@ -174,6 +175,10 @@ class UnitQuery:
         if self._guards is None:
             return self.next_at
         return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.next_at - 1)) + 1
+
+    @property
+    def stream_folders(self) -> tuple[Path, ...]:
+        return tuple(self._streams.values())
 
     @property
     def next_at(self) -> int:

@@ -26,23 +26,23 @@ class Shown:
 
     def __init__(self, folder: Path, stream: str, *, sync: bool) -> None:
         self._path, self._stream, self._sync = folder / _NAME, stream, sync
-        self._frame = shown_to(folder, stream)
+        self.frame = shown_to(folder, stream)  # it may have frames up to this one
         make_folder(folder, sync=True, mode=0o700)
 
     def trying(self, n: int) -> None:
         """Before the target sees frames up to n."""
-        if n > self._frame:
+        if n > self.frame:
             self._write(n)
 
     def has_only(self, n: int) -> None:
         """Its ledger says so. On a full disk the older note stays, which claims more."""
-        if n != self._frame:
+        if n != self.frame:
             with contextlib.suppress(OSError):
                 self._write(n)
 
     def _write(self, n: int) -> None:
         write_whole(self._path, as_note({"stream": self._stream, "frame": n}), sync=self._sync)
-        self._frame = n
+        self.frame = n
 
 
 def shown_to(folder: Path, stream: str) -> int:
