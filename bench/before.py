@@ -95,7 +95,7 @@ def live(work: Path) -> float:
 
 def side() -> None:
     from bench import keyed, overhead
-    from holdfast.engine.session import open_session
+    from holdfast.engine.session.session import open_session
 
     scratch = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     spark = None

@@ -1,6 +1,6 @@
 """What checkpoints cost by the thesis' protocols: SP1 to SP4 of its evaluation, every setting on one run of the data.
 
-Each process (`bench.thesis`) runs once and unprotected; beside it (`engine.beside`) every
+Each process (`bench.thesis`) runs once and unprotected; beside it (`engine.protect.shadow`) every
 setting has machines, pins and a backup of its own: uncoordinated, ecoc (SP1, SP2) and
 extended, by the interval CI, with sensors that trigger apart (phased: a quarter of the
 interval, the mean distance of two triggers that fall by chance) or together (aligned).
@@ -168,7 +168,7 @@ def show(name: str, rate: int, found: dict) -> None:
 
 
 def main() -> None:
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="two intervals, and losses at one of them")

@@ -181,7 +181,7 @@ PARTS = {"cpu": ("large", cpu_study), "time": ("small", time_study)}
 
 
 def main() -> None:
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="3 alternations, frames of 200,000 rows")

@@ -91,7 +91,7 @@ def disk(state: Path) -> dict[str, int]:
 
 def memory() -> dict[str, int]:
     """Resident megabytes of this process, its JVM and its Python workers."""
-    from holdfast.faults.points import descendants
+    from holdfast.failpoints import descendants
 
     found = {"driver_mb": _rss(os.getpid()), "jvm_mb": 0, "python_mb": 0}
     for pid, command in descendants(os.getpid()):

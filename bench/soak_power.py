@@ -144,8 +144,8 @@ def table(case: str, work: Path) -> list[tuple]:
 
 def record(case: str, work: Path, log: Path, port: int) -> None:
     """In a process of its own, with the recorder preloaded: one undisturbed run."""
-    from holdfast.engine.run import start_graph
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.run.run import start_graph
+    from holdfast.engine.session.session import close_session, open_session
 
     spark = open_session(work.parent / "session")
     handle = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -217,8 +217,8 @@ def until(reached: Any, run: Any, seconds: float = 60.0) -> None:
 
 def go_on(case: str, work: Path, log: Path, port: int, seed: int, points: list[int], ideal: list[tuple]) -> None:
     """In a process of its own: an image for each cut, and a run from it. A JSON line each."""
-    from holdfast.engine import torn
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine import reboot
+    from holdfast.engine.session.session import close_session, open_session
 
     disk = _fresh_disk(work)
     spark = open_session(work.parent / "session")
@@ -228,7 +228,7 @@ def go_on(case: str, work: Path, log: Path, port: int, seed: int, points: list[i
             disk.play(each)
         played = cut
         disk.image(random.Random(f"{seed}-{case}-{cut}"))
-        torn.boot_id = lambda cut=cut: f"boot after cut {cut}"
+        reboot.boot_id = lambda cut=cut: f"boot after cut {cut}"
         began = time.monotonic()
         verdict = _one(case, work, port, spark, ideal, [int(each) for each in disk.told])
         print(json.dumps({"case": case, "cut": cut, "s": round(time.monotonic() - began, 2), **verdict}), flush=True)
@@ -236,7 +236,7 @@ def go_on(case: str, work: Path, log: Path, port: int, seed: int, points: list[i
 
 
 def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answered: list[int]) -> dict[str, Any]:
-    from holdfast.engine.run import start_graph
+    from holdfast.engine.run.run import start_graph
     from holdfast.errors import HoldfastError
 
     sender = Sender(port, range(LIVE_ROWS, LIVE_ROWS + 2), _since(work))  # new rows come, whatever was lost

@@ -118,8 +118,8 @@ def commands() -> list[str]:
 def build() -> str:
     import holdfast as hf
     from holdfast import testing
-    from holdfast.engine.run import Run
-    from holdfast.engine.status import SinkStatus, SourceStatus, Status, UnitStatus
+    from holdfast.engine.observe.status import SinkStatus, SourceStatus, Status, UnitStatus
+    from holdfast.engine.run.run import Run
     from holdfast.graph import protections
 
     parts = [HEAD, "## A process\n", *class_part("hf.StreamProcess", hf.StreamProcess)]

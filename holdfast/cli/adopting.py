@@ -26,7 +26,7 @@ def adopt(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
     """Where an existing Structured Streaming job stands. Its last offsets, and what is not carried over."""
-    from holdfast.engine.adopt import Adopted, read_checkpoint
+    from holdfast.engine.plain.adopt import Adopted, read_checkpoint
 
     found: Adopted = read_checkpoint(spark_checkpoint)
     print(render.as_json(found) if as_json else "\n".join(_lines(found)))
@@ -49,8 +49,8 @@ def adopt_table(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
     """Go on in a table another state folder wrote, or that lost or gained rows. What is there stays as it is."""
-    from holdfast.engine.taking_over import adopt_table as take
-    from holdfast.graph.loading import load
+    from holdfast.declare.loading import load
+    from holdfast.engine.run.adopt_table import adopt_table as take
 
     taken = take(load(file), sink, state=state, renumber=renumber)
     if as_json:

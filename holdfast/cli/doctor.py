@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.engine.classes import ClassArchive
+    from holdfast.engine.session.class_archive import ClassArchive
 
 __all__ = ["examine", "report_lines"]
 
@@ -58,8 +58,8 @@ def examine(*, start: bool = True, prepare: bool = False, say: Callable[[str], N
 
 
 def _examine_java(report: dict[str, Any]) -> None:
-    from holdfast.engine.classes import class_archive
-    from holdfast.engine.java import cache_dir, find_java
+    from holdfast.engine.session.class_archive import class_archive
+    from holdfast.engine.session.java import cache_dir, find_java
 
     try:
         java = find_java()
@@ -84,7 +84,7 @@ def _classes(archive: ClassArchive, **more: Any) -> dict[str, Any]:
 
 
 def _prepare(report: dict[str, Any]) -> None:
-    from holdfast.engine.preparing import prepare_classes
+    from holdfast.cli.prepare_archive import prepare_classes
 
     prepared = prepare_classes()
     report["classes"] = _classes(
@@ -93,7 +93,7 @@ def _prepare(report: dict[str, Any]) -> None:
 
 
 def _time_session(report: dict[str, Any]) -> None:
-    from holdfast.engine.session import close_session, jvm_pid, open_session
+    from holdfast.engine.session.session import close_session, jvm_pid, open_session
 
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         try:

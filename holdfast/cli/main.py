@@ -23,8 +23,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.apps.telemonitoring import command as telemonitoring
-from holdfast.cli import adopting, render, setting_aside, simulating, verifying, watching
+from holdfast.cli import adopting, render, setting_aside, simulating, telemonitoring, verifying, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -304,7 +303,7 @@ app.add_typer(telemonitoring.app, name="demo")
 
 
 def _load(file: str) -> Any:
-    from holdfast.graph.loading import load
+    from holdfast.declare.loading import load
 
     return load(file)
 
@@ -357,7 +356,7 @@ def _leave(end: SystemExit) -> NoReturn:
     code = end.code if isinstance(end.code, int) else int(end.code is not None)
     if isinstance(end.code, str):
         print(end.code, file=sys.stderr)
-    threading._shutdown()  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
+    threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it any more

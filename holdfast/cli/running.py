@@ -33,7 +33,7 @@ def replay_until_done(
     process: Any, file: str, asked: dict[str, Any], said: dict[str, Any], decided: dict[str, Any], *, as_json: bool
 ) -> int:
     """The same for a replay; what belongs to an ordinary run has no meaning here."""
-    from holdfast.engine.replay import start_replay
+    from holdfast.engine.run.replay import start_replay
 
     stray = next((word for word, value in decided.items() if value), None)
     both = asked["from_frame"] is not None and asked["from_time"] is not None

@@ -24,7 +24,7 @@ from holdfast.cli import render
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.faults.verifying import Bench, Ran, Verified
+    from holdfast.verify.verifying import Bench, Ran, Verified
 
 __all__ = ["add_to"]
 
@@ -65,8 +65,8 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Run a process undisturbed and through a fault plan. Says which promises were kept."""
+    from holdfast.declare.loading import load
     from holdfast.faults.plans import Victims, fitted, parsed
-    from holdfast.graph.loading import load
     from holdfast.oracle.asking import asked_for, not_asked
 
     asked = asked_for(oracle)
@@ -114,8 +114,8 @@ def chaos(
     as_json: Json = False,
 ) -> None:
     """Run a process through random fault plans. Each can be repeated by its line."""
+    from holdfast.declare.loading import load
     from holdfast.faults.plans import drawn_plan
-    from holdfast.graph.loading import load
 
     graph = load(file).graph()
     is_fine = True
@@ -181,7 +181,7 @@ def _answer(found: Verified) -> Iterator[str]:
 
 
 def _survives() -> str:
-    from holdfast.faults.verifying import SURVIVES
+    from holdfast.verify.verifying import SURVIVES
 
     return f"survives   {SURVIVES}"
 
@@ -217,7 +217,7 @@ def _bench(
     graph: Any, file: str, keep: Path | None, words: str | None, state: Path | None, **settings: Any
 ) -> Iterator[Bench]:
     from holdfast.faults.inputs import log_input
-    from holdfast.faults.verifying import Bench
+    from holdfast.verify.verifying import Bench
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(
@@ -233,14 +233,14 @@ def _bench(
 
 def _state_of(graph: Any, state: Path | None = None) -> Path:
     """As `run` would take it: said, in the profile, declared, or .holdfast/NAME."""
-    from holdfast.engine.folder import state_folder
     from holdfast.engine.profile import load_profile
+    from holdfast.engine.state_folder import state_folder
 
     return state_folder(graph, state or load_profile(beside=graph.base).state)
 
 
 def _reported(graph: Any, found: Verified, again: str) -> Path:
-    from holdfast.faults.report import page, write_report
+    from holdfast.verify.report import page, write_report
 
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
     return write_report(_state_of(graph) / "reports", stamp, page(graph.name, found, again))

@@ -185,7 +185,7 @@ def remake(
     as_json: Json = False,
 ) -> None:
     """Let the next run make a sealed frame again, and all after it. Refused if a sink or another host has it."""
-    from holdfast.engine.config import user
+    from holdfast.engine.flow.parameters import user
     from holdfast.records.remaking import remake_frame
 
     found = remake_frame(_kept_with(stream, name, state).root, stream, frame, who=user() or "unknown")

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.engine.replay import as_kept, frames_of, seed_folder
+from holdfast.engine.run.replay import as_kept, frames_of, seed_folder
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.graph.durations import duration_ms
 from holdfast.graph.model import Graph, Source

@@ -28,12 +28,12 @@ from random import Random
 from typing import Any
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.faults.points import AT_WORK, CHECKPOINTING, POINTS, RECOVERING
+from holdfast.failpoints import AT_WORK, CHECKPOINTING, POINTS, RECOVERING
 from holdfast.graph.declared import did_you_mean
 from holdfast.graph.durations import duration_ms, show_ms
 from holdfast.graph.model import Graph
 from holdfast.graph.units import cut
-from holdfast.hosts.homes import Homes
+from holdfast.hosts.hosts import Homes
 from holdfast.hosts.sealed import quoted
 
 __all__ = [

@@ -4,7 +4,7 @@
 
 FOLDER/trial.json says what to run. State and outputs lie in FOLDER: the user's state
 folder and sinks are not touched, nobody is alerted, no port is opened. It may die at any
-moment and is then started again with the same words (`faults.verifying`). It ends when its
+moment and is then started again with the same words (`verify.verifying`). It ends when its
 standard input does: whoever started it is gone.
 
 At a pace, its first frame began when the first start was ready, and that moment stays: a run that
@@ -22,12 +22,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.declare.loading import load
 from holdfast.engine.profile import load_profile
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
 from holdfast.faults.inputs import from_log
 from holdfast.faults.keeping import FrameFolder
-from holdfast.graph.loading import load
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.units import cut
 from holdfast.sources.pace import PacedSince

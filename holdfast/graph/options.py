@@ -1,6 +1,6 @@
 """What belongs to each kind of operator, read from what the user wrote.
 
-`process.StreamProcess` calls these while declaring; the dictionaries they return are
+`declare.process.StreamProcess` calls these while declaring; the dictionaries they return are
 `model.Operator.options` and are documented there. A value that cannot be read at all
 is refused here; what can be read but does not fit is for `rules`.
 

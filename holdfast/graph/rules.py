@@ -3,7 +3,7 @@
 `check_structure` is the whole of `holdfast check` but for types; it opens nothing, so
 it may be run anywhere and takes a few milliseconds. Errors come before warnings, each
 in the order of the declarations. The rules that need Spark's analyser (HF-G003 through
-a user's function, HF-G020 to HF-G027) live in `engine.types`.
+a user's function, HF-G020 to HF-G027) live in `engine.check.types`.
 
 Pure: a graph in, findings out.
 """

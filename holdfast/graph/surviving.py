@@ -21,8 +21,8 @@ from holdfast.graph.durations import write_ms
 from holdfast.graph.model import Graph
 from holdfast.graph.promises import Loses
 from holdfast.graph.protections import Interval
+from holdfast.graph.refilling import refills_us
 from holdfast.graph.wellformed import EFFECT
-from holdfast.protocols.taint import refills_us
 
 __all__ = ["check_surviving"]
 

@@ -30,13 +30,13 @@ from typing import Any
 
 from holdfast.hosts import packing
 from holdfast.hosts.changelogs import put_together
+from holdfast.hosts.increments import Found, Part, RunsPart, SparkPart
+from holdfast.hosts.local_checkpoint import read_near
 from holdfast.hosts.names import Unfit, checked_record, is_part, path_parts
-from holdfast.hosts.near import read_near
-from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
 from holdfast.hosts.sealed import PLAIN, Seal
+from holdfast.journals.notes import as_note, note_in
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
-from holdfast.records.notes import as_note, note_in
 
 __all__ = ["Container", "Packer", "read_container", "unpack", "vetted"]
 
@@ -183,7 +183,7 @@ class Packer:
         for part in self._parts:
             part.adopt(near, whole.head["record"], [opened[name].files for name in self._chain], self.folder.parent)
         if self._runs.near is not None:
-            self._notes[manifest.files[0]] = self._runs.near
+            self._notes[manifest.files[0]] = dict(self._runs.near)
             self._save_notes()
 
     def content(self, name: str) -> bytes:
@@ -234,7 +234,8 @@ class Packer:
         is_base = None in found
         if is_base:
             found = [part.whole(frame, record, files) for part in self._parts]
-        own, runs = {}, {}
+        own: dict[str, Any] = {}
+        runs: dict[str, Any] = {}
         for each in found:
             own |= each.files
             runs |= each.runs

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import open_source
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.source_runner import open_source
+from holdfast.engine.state_folder import StateFolder
 from holdfast.faults.keeping import frames_in, rows_in
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
@@ -79,7 +79,8 @@ class Inputs:
 
     def _cut(self, name: str) -> dict[int, tuple]:
         """Frame -> references, up to the last of the run."""
-        source, found = self._graph.source(name), {}
+        source = self._graph.source(name)
+        found: dict[int, tuple] = {}
         directory = self._work / "sources" / name
         directory.mkdir(parents=True)
         opened = open_source(source, self._graph, directory, from_n=self.first, clock=self.clock, epoch=1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from holdfast.engine.stages import late_stages
+from holdfast.engine.flow.end_of_input import late_stages
 from holdfast.faults.keeping import rows_in
 from holdfast.faults.trial import kept_folders
 from holdfast.frames.content import canonical, checksum

@@ -28,10 +28,10 @@ from typing import Any
 
 from holdfast.atomic import make_folder, put_in_place
 from holdfast.errors import UsageError
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
+from holdfast.journals.notes import note_in, read_note
 from holdfast.records.kept import Kept
 from holdfast.records.masking import masked, shown_rows
-from holdfast.records.notes import note_in, read_note
 
 __all__ = ["SetAside", "put_back", "put_mended", "set_aside", "shown_item"]
 
@@ -115,8 +115,8 @@ def _of_units(kept: Kept) -> Iterator[SetAside]:
         if error and not kept.hides_values:
             why += f": {error[0]}"
         stream = next((each for each in (note.get("stream"), note.get("port"), found[2]) if each in kept.streams), "")
-        at = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
-        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, at)
+        moved = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
+        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, moved)
 
 
 def _of_sinks(kept: Kept) -> Iterator[SetAside]:
@@ -169,7 +169,7 @@ def shown_item(kept: Kept, item: str, *, limit: int = 100) -> tuple[SetAside, li
     found = _meant(kept, item)
     path = kept.root / found.item
     if found.kind != "bad":
-        from holdfast.records.asides import read_aside
+        from holdfast.journals.asides import read_aside
 
         return found, shown_rows(read_aside(path).slice(0, limit), hide=kept.hides_values)
     records = _bad_records(path)[:limit]
@@ -200,7 +200,7 @@ def _meant(kept: Kept, item: str) -> SetAside:
 
 def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
     """Hand rows to their sources as new elements. All are looked at before the first is moved."""
-    from holdfast.records.asides import read_aside
+    from holdfast.journals.asides import read_aside
 
     with _one_at_a_time(kept):
         chosen = list(dict.fromkeys(_meant(kept, item) for item in items))
@@ -226,7 +226,7 @@ def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from holdfast.sources.fit import check_fits
+    from holdfast.sources.parse.fit import check_fits
     from holdfast.sources.reference import digest_of
 
     kept.checked(source)
@@ -309,7 +309,7 @@ def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
     journal = Journal(source, "put-back", keep=None, sync=True, counted=True)
     last = journal.last()
-    entry = {
+    entry: dict[str, Any] = {
         "n": 1 if last is None else last["n"] + 1,
         "file": name,
         "from": str(path.relative_to(kept.root)),

@@ -5,7 +5,7 @@ that made it, and what was made of it, go back to the frame before (`protocols.r
 decides whether they can). Their commit records after it go first and their frames after
 that, consumers before producers, so one that was killed in between is asked again and ends
 the same way. Who asked, when, and the old checksum are noted before anything is removed;
-the run that makes the frame again notes the new one (`engine.remade`).
+the run that makes the frame again notes the new one (`engine.recover.remade`).
 
 The folder's lock is held meanwhile: no run can begin in between.
 """
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StateRefused
+from holdfast.journals.incidents import Incidents
+from holdfast.journals.journal import Journal
+from holdfast.journals.shown import shown_to
 from holdfast.protocols.remaking import Facts, Plan, Refusal, UnitFacts, decide
 from holdfast.records.cleaning import held_still
-from holdfast.records.incidents import Incidents
-from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
-from holdfast.records.ledgers import entry_in
-from holdfast.records.shown import shown_to
+from holdfast.sinks.ledger_reader import entry_in
 
 __all__ = ["Remade", "asked_remakes", "remake_frame"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.errors import UsageError
 from holdfast.graph.secrets import Secret
-from holdfast.sources.files import FileReader
-from holdfast.sources.iterators import IteratorReader
-from holdfast.sources.lines import LineReader
-from holdfast.sources.mqtt import MqttReader
+from holdfast.sources.connectors.iterators import IteratorReader
+from holdfast.sources.connectors.lines import LineReader
+from holdfast.sources.connectors.mqtt import MqttReader
+from holdfast.sources.files.files import FileReader
 
 __all__ = ["files", "iterator", "lines", "mqtt"]
 

@@ -30,9 +30,9 @@ import xxhash
 from holdfast.errors import SourceError
 from holdfast.frames.sums import without_sum
 from holdfast.graph.schemas import Schema
-from holdfast.sources import text
-from holdfast.sources.fit import fit, grown
 from holdfast.sources.identity import Identity, digest_of, identity_of, is_fresh, same_bytes, stat_of
+from holdfast.sources.parse import text
+from holdfast.sources.parse.fit import fit, grown
 
 __all__ = ["PUT_BACK", "Block", "Range", "Reference", "check_unchanged", "digest_of", "load", "open_parquet", "stat_of"]
 

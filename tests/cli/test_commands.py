@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import main as subject
 from holdfast.cli.main import app
-from holdfast.engine.control import ControlServer
+from holdfast.engine.observe.control import ControlServer
 from holdfast.errors import UsageError
 
 GOOD = """

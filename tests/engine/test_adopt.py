@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast.engine.adopt import read_checkpoint
+from holdfast.engine.plain.adopt import read_checkpoint
 from holdfast.errors import UsageError
 
 KAFKA = '{"orders":{"1":1187,"0":1200},"refunds":{"0":3}}'

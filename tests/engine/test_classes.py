@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import classes as subject
-from holdfast.engine.classes import ClassArchive, class_archive, classes_options
-from holdfast.engine.java import Java
-from holdfast.engine.settings import Places, java_options
+from holdfast.engine.session import class_archive as subject
+from holdfast.engine.session.class_archive import ClassArchive, class_archive, classes_options
+from holdfast.engine.session.java import Java
+from holdfast.engine.session.spark_settings import Places, java_options
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 import holdfast as hf
-from holdfast.engine import disks
-from holdfast.engine import intake as intake_module
-from holdfast.engine.disks import DiskWatch, full_while_running, is_full
-from holdfast.engine.failure import explain, explain_start
-from holdfast.engine.supervisor import Supervisor
+from holdfast.engine.flow import disks
+from holdfast.engine.flow import source_runner as intake_module
+from holdfast.engine.flow.disks import DiskWatch, full_while_running, is_full
+from holdfast.engine.recover.supervisor import Supervisor
+from holdfast.engine.unit.spark_errors import explain, explain_start
 from holdfast.errors import SinkError
 from holdfast.graph.restarting import restarts
 from holdfast.hosts.remembered import Remembered

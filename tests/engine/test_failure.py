@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pyspark.errors
 import pytest
 
-import holdfast.engine.failure
-from holdfast.engine.failure import explain, user_lines
-from holdfast.engine.passing import raised_may_pass, same_words
+import holdfast.engine.unit.spark_errors
+from holdfast.engine.unit.passing import raised_may_pass, same_words
+from holdfast.engine.unit.spark_errors import explain, user_lines
 from holdfast.errors import HoldfastError
 
 GRAPH = SimpleNamespace(name="ward")
-PLAN = Path(holdfast.engine.failure.__file__).with_name("plan.py")
+PLAN = Path(holdfast.engine.unit.spark_errors.__file__).with_name("plan.py")
 
 
 class Captured(Exception):

@@ -12,18 +12,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.checkpoint import fork_checkpoint
-from holdfast.engine.folder import StateFolder, forget_strangers
+from holdfast.engine.state_folder import StateFolder, forget_strangers
 from holdfast.errors import StateRefused
 from holdfast.frames.files import list_frames, seal_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
-from holdfast.records.journal import Journal
+from holdfast.hosts.spark_checkpoint import fork_checkpoint
+from holdfast.journals.journal import Journal
 
 HOLDER = """
 import sys
 from pathlib import Path
-from holdfast.engine.folder import StateFolder, forget_strangers
+from holdfast.engine.state_folder import StateFolder
 folder = StateFolder(Path(sys.argv[1]))
 print(folder.acquire("p"), flush=True)
 sys.stdin.read()
@@ -223,12 +223,16 @@ def test_what_a_stream_of_the_same_name_left_is_not_taken_for_the_new_one(tmp_pa
     for stream in ("gone", "here"):
         for n in (3, 4):
             table = schema.arrow.empty_table()
-            seal_frame(folder.stream(stream), table, schema, None, stream=stream, n=n, kind=Kind.STABLE, epoch=1, boundary_us=n)
+            seal_frame(
+                folder.stream(stream), table, schema, None, stream=stream, n=n, kind=Kind.STABLE, epoch=1, boundary_us=n
+            )
         Journal(folder.unit(stream), "commits").append({"n": 4})
     units = [SimpleNamespace(name=name, outputs=(name,)) for name in ("gone", "here")]
 
     forget_strangers(folder, units, {"start": {"here": 0}, "streams": {"here": "here"}})
 
-    assert [n for n, _, _ in list_frames(folder.stream("here"))] == [3, 4] and Journal(folder.unit("here"), "commits").last()
+    assert [n for n, _, _ in list_frames(folder.stream("here"))] == [3, 4] and Journal(
+        folder.unit("here"), "commits"
+    ).last()
     assert list_frames(folder.stream("gone")) == [] and Journal(folder.unit("gone"), "commits").last() is None
     folder.release()

@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.engine import deployment
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.gone import gone_since
-from holdfast.engine.marking import Tally
-from holdfast.engine.promises import PromiseWatch
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.gone import gone_since
+from holdfast.engine.flow.marking import Tally
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.run import deployment
 from holdfast.graph.units import cut
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 
 OLD = {
     "units": {"beats": ["beats"], "alarms": ["alarms"]},

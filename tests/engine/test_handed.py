@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.util import PythonEvalType as Kind
 
-from holdfast.engine.handed import Handed, handed
+from holdfast.engine.unit.handed import Handed, handed
 from holdfast.errors import OperatorError
 
 SEEN: list = []

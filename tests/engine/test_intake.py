@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.board import Board, StreamQueue
-from holdfast.engine.intake import Intake
-from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.watch import DelayWatch
+from holdfast.engine.flow.delays import DelayWatch
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.flow.queues import StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.flow.source_runner import Intake
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.sources.pace import Pace, PacedSince

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.settings import JAR
+from holdfast.engine.session.spark_settings import JAR
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import java as subject
-from holdfast.engine.java import find_java, write_shim
+from holdfast.engine.session import java as subject
+from holdfast.engine.session.java import find_java, write_shim
 from holdfast.errors import EnvironmentRefused
 
 WHOLE = "java.base java.se jdk.incubator.vector"

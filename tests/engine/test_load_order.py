@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.worker import Load
+from holdfast.engine.unit.worker import Load
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from tests.sources.conftest import SECOND, Driver

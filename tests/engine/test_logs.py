@@ -8,7 +8,8 @@ import os
 import pytest
 
 from holdfast import redaction
-from holdfast.engine.logs import RunLog, StatusLog, cut_log
+from holdfast.engine.observe.logs import RunLog, StatusLog
+from holdfast.engine.session.jvm_log import cut_log
 from tests.engine.test_metrics import STATUS
 
 
@@ -82,7 +83,7 @@ def test_a_secret_is_not_logged_whoever_logs(log):
 
 
 def test_the_log_is_bounded_while_it_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.logs.BYTES_MAX", 2_000)
+    monkeypatch.setattr("holdfast.engine.observe.logs.BYTES_MAX", 2_000)
     made = RunLog(tmp_path)
     try:
         for at in range(500):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.engine.board import Board, StreamQueue, UnitState
-from holdfast.engine.made import Others, begun_anew, code_of, lowest, onward, others_in, stand_code
+from holdfast.engine.flow.queues import StreamQueue
+from holdfast.engine.flow.scheduler import Board, UnitState
+from holdfast.engine.recover.made import Others, begun_anew, code_of, lowest, onward, others_in, stand_code
 from holdfast.errors import StateRefused
 
 
@@ -45,7 +46,9 @@ def board(**at):
     return made
 
 
-@pytest.mark.parametrize(("outlets", "b"), [([Outlet("told", "a", 8)], 5), ([], 8)], ids=["a sink has them", "a unit has them"])
+@pytest.mark.parametrize(
+    ("outlets", "b"), [([Outlet("told", "a", 8)], 5), ([], 8)], ids=["a sink has them", "a unit has them"]
+)
 def test_a_unit_that_was_put_back_makes_nothing_again_with_other_code(tmp_path, outlets, b):
     old, new = deployment(), deployment(a="2")
     crew = [Query("a", 5, tmp_path)]

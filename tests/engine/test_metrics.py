@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.engine.metrics import MetricsServer, address_of
+from holdfast.engine.observe.metrics import MetricsServer, address_of
 from holdfast.errors import EnvironmentRefused, UsageError
 
 STATUS = {

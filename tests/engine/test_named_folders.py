@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast import atomic
-from holdfast.engine.durable import Durable
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.protect.durable import Durable
+from holdfast.engine.state_folder import StateFolder
 from holdfast.hosts.places import Folder
-from holdfast.sources.bad import quarantine_ahead
+from holdfast.sources.parse.bad import quarantine_ahead
 from tests.hosts.test_homes import homes
 
 

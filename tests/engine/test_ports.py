@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.board import Board, Permit, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.ports import first_read, first_wanted, stand_ports
+from holdfast.engine.flow.ports import first_read, first_wanted, stand_ports
+from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, UnitState
 from holdfast.errors import StateRefused
 from holdfast.frames.clock import FrameClock
 
@@ -103,7 +104,9 @@ def test_a_source_that_is_new_and_cannot_be_read_again_begins_behind_the_last_of
     assert told == ["source live begins with frame 10, where the process stands"]
     assert first_wanted(made, at, "live") == 10
     assert [each and each.n for _, each in made.next_permit(made.units["b"]).inputs] == [6, None]
-    again, told = stand_ports(made, at, old | {"sources": ["rows", "live"], "ports": ports}, once=("live",), has_hosts=True)
+    again, told = stand_ports(
+        made, at, old | {"sources": ["rows", "live"], "ports": ports}, once=("live",), has_hosts=True
+    )
     assert (again, told) == (ports, [])
 
 

@@ -40,8 +40,8 @@ def test_the_environment_wins_over_the_profile_over_the_default(tmp_path):
 
 def test_an_argument_wins_over_all(tmp_path, monkeypatch):
     """The last word is the one typed now."""
-    from holdfast.engine import starting as subject
-    from holdfast.graph.process import StreamProcess
+    from holdfast.declare.process import StreamProcess
+    from holdfast.engine.run import starting as subject
 
     (tmp_path / "holdfast.toml").write_text(TOML)
     monkeypatch.chdir(tmp_path)

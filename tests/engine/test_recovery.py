@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.recovery import Recovery
+from holdfast.engine.recover.restore import Recovery
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host
 from holdfast.graph.secrets import Secret
-from holdfast.hosts.homes import Homes
-from holdfast.hosts.near import write_instance
+from holdfast.hosts.hosts import Homes
+from holdfast.hosts.local_checkpoint import write_instance
 from holdfast.hosts.remembered import Remembered
+from holdfast.journals.journal import Journal
 from holdfast.protocols.messages import Verdict
-from holdfast.records.journal import Journal
 from tests.hosts.checkpoints import request
 from tests.hosts.test_hostile_store import RUN, container
 
@@ -148,7 +148,7 @@ def test_with_a_key_a_replayed_checkpoint_is_refused_and_both_remedies_work(tmp_
     assert machine.frame_at(machine.start("a")) == 8
 
     twin = Machine(tmp_path.with_name("twin"), Secret("HOLDFAST_TEST_KEY"))
-    # --fresh: its state begins anew after the last frame that is known of it (`engine.made`)
+    # --fresh: its state begins anew after the last frame that is known of it (`engine.recover.made`)
     twin.begun = Remembered(twin.root / "state" / "stores").stored("u")[1]
     started = twin.start("a")
     assert (twin.begun, started[0].stored("u"), twin.frame_at(started)) == (8, 8, 0)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.replay import KeptReader, planned
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.run.replay import KeptReader, planned
 from holdfast.errors import StateRefused, UsageError
 from holdfast.graph.model import Param
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.sources.reader import SourceContext
 from tests.records.conftest import SCHEMA, Folder

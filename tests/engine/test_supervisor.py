@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.crew import Crew
-from holdfast.engine.status import why_degraded
-from holdfast.engine.recovery import Begun
-from holdfast.engine.supervisor import Supervisor
+from holdfast.engine.flow.queues import Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, Hold, UnitState
+from holdfast.engine.observe.status import why_degraded
+from holdfast.engine.recover.attempts import Crew
+from holdfast.engine.recover.restore import Begun
+from holdfast.engine.recover.supervisor import Supervisor
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.restarting import restarts
@@ -266,7 +267,12 @@ def test_an_attempt_that_was_replaced_while_others_were_looked_at_is_no_death(bo
 def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, supervisor, lossy, condition):
     """Changed after frame 4, its host is lost, and the newest checkpoint is of frame 2: who may lose makes nothing again."""
     noted = SimpleNamespace(note=lambda *said, **more: None)
-    crew = Crew(SimpleNamespace(name="ward"), SimpleNamespace(raise_epoch=lambda: 7, begin_at=lambda *said: None), board, supervisor)
+    crew = Crew(
+        SimpleNamespace(name="ward"),
+        SimpleNamespace(raise_epoch=lambda: 7, begin_at=lambda *said: None),
+        board,
+        supervisor,
+    )
     crew._incidents, crew._go_on = noted, lambda *said: {}
     crew._recovery = SimpleNamespace(begin=lambda *said, **more: Begun(7, True, False, ()))
     crew._guards = SimpleNamespace(leave=lambda name: None, is_lossy=lambda name: lossy)
@@ -281,4 +287,6 @@ def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, supervisor, l
     care = supervisor.care("pulse")
     assert care.condition == condition and second.made_after == 4
     if not lossy:
-        assert care.error.code == "HF-R051" and "frames 3 to 4 " in care.error.what and "--until-frame 4" in care.error.do
+        assert (
+            care.error.code == "HF-R051" and "frames 3 to 4 " in care.error.what and "--until-frame 4" in care.error.do
+        )

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast.engine.unit import UnitQuery
+from holdfast.engine.unit.query import UnitQuery
 
 
 class Query:

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
+from holdfast import failpoints as points
 from holdfast.errors import UsageError
-from holdfast.faults import points
 from holdfast.faults.plans import DO, Fault, Victims, drawn, drawn_plan, environment, fitted, homes_of, parsed
 from holdfast.graph.hosting import Host
-from holdfast.hosts.homes import Homes
+from holdfast.hosts.hosts import Homes
 from holdfast.hosts.stores import OpenStore, StoreAway
 
 WARD = Victims(("pulse", "alarms"), ("ecg", "acc"), {"pulse": "pulse", "motion": "alarms", "alarms": "alarms"})
@@ -261,7 +261,7 @@ def test_a_source_is_silent_once(armed):
 @pytest.mark.parametrize("do", ["kill driver", "delete last commit"])
 def test_a_driver_dies_by_a_signal_and_leaves_its_mark(do, tmp_path):
     plan = environment([Fault(do, "pulse", 3, "committed")], [tmp_path / "mark"])
-    code = "from holdfast.faults.points import reach; reach('committed', 3, 'pulse'); print('alive')"
+    code = "from holdfast.failpoints import reach; reach('committed', 3, 'pulse'); print('alive')"
     run = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "HOLDFAST_FAULTS": json.dumps(plan)},
@@ -280,6 +280,6 @@ def test_as_many_workers_die_as_faults_are_planned_for_the_frame(armed):
     told = points.marks_at_work(3, "pulse")
     assert told == [str(mark) for mark in marks]
 
-    code = f"from holdfast.faults.points import strike_here; strike_here({told!r}); print('alive')"
+    code = f"from holdfast.failpoints import strike_here; strike_here({told!r}); print('alive')"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for _ in range(3)]
     assert [(run.returncode, run.stdout) for run in runs] == [(-signal.SIGKILL, "")] * 2 + [(0, "alive\n")]

@@ -17,20 +17,20 @@ from holdfast.errors import UnitError, UsageError
 from holdfast.faults.inputs import log_input
 from holdfast.faults.keeping import FrameFolder, output_of
 from holdfast.faults.plans import Fault
-from holdfast.faults.report import page
 from holdfast.faults.trial import began_us, kept_folders, redirected, sink_folder, with_all_kept
-from holdfast.faults.verifying import Bench, Ran, Verified, _forget_last_commit
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.promises import in_order, lossless, within
 from holdfast.graph.units import cut
+from holdfast.journals.journal import Journal
+from holdfast.journals.seals import SealJournal
 from holdfast.levels.arrivals import Arrival, Output
 from holdfast.levels.judging import judge, judge_recomputed
 from holdfast.levels.measuring import measure
 from holdfast.levels.recomputed import Differing, Recomputed
 from holdfast.oracle.asking import Asked, asked_for, not_asked
-from holdfast.records.journal import Journal
-from holdfast.records.seals import SealJournal
 from holdfast.sources.reference import Reference
+from holdfast.verify.report import page
+from holdfast.verify.verifying import Bench, Ran, Verified, _forget_last_commit
 
 
 def frame(n: int, *values: int, checksum: str = "") -> tuple[FrameRecord, pa.Table]:

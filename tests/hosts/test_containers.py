@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from holdfast.frames.sums import write_arrow
 from holdfast.hosts.containers import Packer, unpack
-from holdfast.hosts.near import clear_unit, link_frames, pin_runs, put_back
+from holdfast.hosts.local_checkpoint import clear_unit, link_frames, pin_runs, put_back
+from holdfast.journals.journal import Journal
 from holdfast.operators.runs import RunRef
 from holdfast.operators.state import Store
-from holdfast.records.journal import Journal
 from tests.operators.test_state import KEYS, SHARDS, VALUE, VALUES, a_commit, as_dict, commit, row_table
 
 ALL = tuple(range(SHARDS))

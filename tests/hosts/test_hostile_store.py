@@ -16,11 +16,12 @@ from holdfast.graph.secrets import Secret
 from holdfast.hosts.activating import activate
 from holdfast.hosts.containers import _packed, vetted
 from holdfast.hosts.keys import NOTE, backup_seal
+from holdfast.hosts.local_checkpoint import clear_unit, put_back
 from holdfast.hosts.names import Unfit, is_part, path_parts
-from holdfast.hosts.near import clear_unit, put_back
 from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, quoted
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.messages import ClaimSent, Manifest, Verdict
 from tests.hosts.checkpoints import request
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from holdfast.engine.session import close_session, open_session
+from holdfast.engine.session.session import close_session, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
 

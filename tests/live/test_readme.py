@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.control import call
+from holdfast.engine.observe.control import call
 from holdfast.errors import HoldfastError
 from tests.live.runs import environ
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.deployment import describe
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.run.deployment import describe
+from holdfast.engine.state_folder import StateFolder
 from holdfast.faults.keeping import FrameFolder
 from holdfast.faults.trial import kept_folders
 from holdfast.frames.identity import END_US, FrameRecord, Kind

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocols.restarts import Blame, Cured, Died, Futile, GiveUp, Restart, RestartPolicy, Restarts, Stopped
+from holdfast.graph.restarting import RestartPolicy
+from holdfast.protocols.restarts import Blame, Cured, Died, Futile, GiveUp, Restart, Restarts, Stopped
 
 
 def killed(at_s: float, frame: int = 7) -> Died:

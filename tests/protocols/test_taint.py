@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
+from holdfast.graph.refilling import refills_us
 from holdfast.graph.units import cut
-from holdfast.protocols.taint import Gap, Input, Mark, Taint, refills_us
+from holdfast.protocols.taint import Gap, Input, Mark, Taint
 
 FRAME_US = 1_000_000
 

@@ -20,11 +20,11 @@ from holdfast.frames.clock import FrameClock
 from holdfast.frames.files import frame_name, read_frame, seal_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
-from holdfast.records.incidents import Incidents
-from holdfast.records.journal import Journal
-from holdfast.records.ledgers import target_of
-from holdfast.records.seals import SealJournal
+from holdfast.journals.incidents import Incidents
+from holdfast.journals.journal import Journal
+from holdfast.journals.seals import SealJournal
 from holdfast.sinks import write
+from holdfast.sinks.ledger_reader import target_of
 from holdfast.sinks.writer import SinkContext
 from holdfast.sources import read
 from holdfast.sources.reader import SourceContext

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 
 
 def test_a_torn_line_is_no_entry_and_the_next_one_is_whole(tmp_path):
@@ -182,7 +182,7 @@ def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path):
 
 
 def test_damage_in_the_record_of_incidents_does_not_stop_a_run_and_is_told(tmp_path):
-    from holdfast.records.incidents import Incidents, incidents_of
+    from holdfast.journals.incidents import Incidents, incidents_of
 
     incidents = Incidents(tmp_path)
     for unit in ("a", "b", "c"):

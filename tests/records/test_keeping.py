@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused, UsageError
+from holdfast.journals.journal import Journal
 from holdfast.records.cleaning import clean_folder, clean_lines
-from holdfast.records.journal import Journal
 from holdfast.records.usage import usage, usage_lines
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.lines import GIVEN_UP, checked_line, gap_in, read_lines
+from holdfast.journals.lines import GIVEN_UP, checked_line, gap_in, read_lines
 
 ENTRIES = [
     {"n": n, "note": f"J*{{[ {n} é", "state": {"k": [["00000007-ab-cd.arrow", n, 0, 9, 3]]}} for n in range(1, 7)

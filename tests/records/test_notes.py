@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
-from holdfast.records.notes import as_note, as_word, note_in, word_in
+from holdfast.journals.journal import Journal
+from holdfast.journals.notes import as_note, as_word, note_in, word_in
 
 FIELDS = {"n": 12, "deep": {"a": [1, 2.5, None], "b": "x"}, "4": True}
 

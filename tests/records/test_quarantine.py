@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.graph.schemas import Schema
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.quarantine import put_back, put_mended, set_aside, shown_item
-from holdfast.sources.log import SourceLog
-from holdfast.sources.putback import PutBack
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.putback import PutBack
 from tests.records.conftest import ROWS, SCHEMA
 
 LATE = "sources/probes/quarantine/00000002.parquet"

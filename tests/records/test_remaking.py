@@ -11,11 +11,11 @@ import pytest
 from holdfast.cli.main import app
 from holdfast.errors import StateRefused
 from holdfast.frames.files import read_record
-from holdfast.records.incidents import incidents_of
-from holdfast.records.journal import Journal
+from holdfast.journals.incidents import incidents_of
+from holdfast.journals.journal import Journal
+from holdfast.journals.shown import Shown
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import asked_remakes, remake_frame
-from holdfast.records.shown import Shown
 
 
 def deployed(folder, **changed):

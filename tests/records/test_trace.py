@@ -10,10 +10,10 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.frames.files import read_frame
 from holdfast.records.kept import Kept
-from holdfast.records.ledgers import entry_in, target_of
 from holdfast.records.search import find_rows
 from holdfast.records.trace import trace_frame, trace_lines
 from holdfast.sinks import write
+from holdfast.sinks.ledger_reader import entry_in, target_of
 from holdfast.sinks.writer import SinkContext
 from tests.records.conftest import ROWS, SCHEMA
 

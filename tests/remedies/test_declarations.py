@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.declare.loading import load
 from holdfast.errors import HoldfastError, ProcessRefused
-from holdfast.graph.loading import load
 from holdfast.graph.rules import check_structure
 
 PROCESS = """

@@ -18,18 +18,18 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli.main import app
-from holdfast.engine.config import Config
-from holdfast.engine.control import ControlServer, call
-from holdfast.engine.metrics import MetricsServer, address_of
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.observe.control import ControlServer, call
+from holdfast.engine.observe.metrics import MetricsServer, address_of
 from holdfast.engine.profile import load_profile
 from holdfast.errors import EnvironmentRefused, HoldfastError, UsageError
 from holdfast.faults.inputs import log_input
 from holdfast.faults.plans import parsed
-from holdfast.faults.verifying import Bench
 from holdfast.records.quarantine import put_back, put_mended
 from holdfast.testing.cuts import same_however_cut
 from holdfast.testing.inputs import fitted, rows
 from holdfast.testing.runs import run_frames
+from holdfast.verify.verifying import Bench
 from tests.engine.test_adopt import checkpoint  # noqa: F401  a fixture
 from tests.engine.test_config import PARAMS
 from tests.engine.test_supervise import Clock, Writer, session, watching  # noqa: F401
@@ -184,7 +184,7 @@ def test_a_graph_that_a_protocol_cannot_run_on_runs_with_the_other_one(invoke):
 
 def test_a_replay_is_asked_for_as_the_error_says(here, monkeypatch):
     """HF-E026, HF-R008 and HF-R011."""
-    from holdfast.engine.replay import planned
+    from holdfast.engine.run.replay import planned
     from holdfast.records.kept import Kept
 
     process = hf.StreamProcess("kiln", frame="1 second", time="ts")
@@ -237,7 +237,7 @@ def test_rows_for_a_test_are_taken_once_they_are_given_as_the_error_says(tmp_pat
 
 def test_the_shell_says_what_a_run_is_and_is_told_so(here, invoke, monkeypatch):
     """HF-E027: the words of the error, with a frame that is there."""
-    from holdfast.engine import replay
+    from holdfast.engine.run import replay
 
     Path("kiln.py").write_text(
         "import holdfast as hf\n"
@@ -362,7 +362,7 @@ def test_who_does_not_run_or_does_not_understand_is_asked_again(tmp_path, invoke
 def test_a_run_that_has_not_begun_is_ended_with_the_signal_its_error_names():
     """HF-U042: `kill PID` of the process that waits, also where a shell put it into the background with SIGINT ignored."""
     code = (
-        "import threading\nfrom holdfast.cli.running import _shown\nfrom holdfast.engine.control import not_begun\n"
+        "import threading\nfrom holdfast.cli.running import _shown\nfrom holdfast.engine.observe.control import not_begun\n"
         "def begin(on_progress):\n    print(not_begun('it waits').do, flush=True)\n    threading.Event().wait()\n"
         "try:\n    _shown(begin, 'again', False)\nexcept KeyboardInterrupt:\n    print('ended')\n"
     )

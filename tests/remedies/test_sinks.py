@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli.main import app
-from holdfast.engine.board import Board, StreamQueue
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.queues import stand_sinks
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.queues import StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.run.queues_on_disk import stand_sinks
 from holdfast.errors import HoldfastError
 from holdfast.graph.model import Sink
 from holdfast.graph.rules import check_structure

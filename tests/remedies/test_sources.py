@@ -13,7 +13,7 @@ import holdfast as hf
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 from tests.engine.test_intake import SCHEMA as PULSES
 from tests.engine.test_intake import START, taken_in
 from tests.sources.conftest import Driver

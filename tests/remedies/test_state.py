@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.engine.checkpoint import fork_checkpoint
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.replay import planned
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.run.replay import planned
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import HoldfastError, SinkError
 from holdfast.frames.content import canonical
 from holdfast.frames.files import read_frame
 from holdfast.graph.schemas import Schema
-from holdfast.hosts import homes as homes_module
+from holdfast.hosts import hosts as homes_module
+from holdfast.hosts.spark_checkpoint import fork_checkpoint
+from holdfast.journals.asides import read_aside, write_aside
+from holdfast.journals.journal import Journal
+from holdfast.journals.seals import SealJournal
 from holdfast.operators.state import drop_cache, open_store
-from holdfast.records.asides import read_aside, write_aside
 from holdfast.records.cleaning import clean_folder
-from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import remake_frame
-from holdfast.records.seals import SealJournal
 from holdfast.sinks.writer import SinkContext
 from holdfast.sources.reference import Reference
 from tests.engine.test_folder import checkpoint

@@ -19,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.engine.checkpoint import frame_in, frames_of_batches
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import Intake
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.source_runner import Intake
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import HoldfastError
 from holdfast.frames.content import checksum
 from holdfast.frames.files import list_frames, read_frame, seal_frame
@@ -33,24 +32,25 @@ from holdfast.graph.hosting import Host
 from holdfast.graph.model import Param
 from holdfast.graph.schemas import Schema
 from holdfast.hosts.containers import Packer, unpack
-from holdfast.hosts.homes import Homes
-from holdfast.hosts.near import instance_epoch, write_instance
+from holdfast.hosts.hosts import Homes
+from holdfast.hosts.local_checkpoint import instance_epoch, write_instance
 from holdfast.hosts.sealed import Damaged, NewerFormat, from_json, is_whole, to_json
+from holdfast.hosts.spark_checkpoint import frame_in, frames_of_batches
+from holdfast.journals.asides import read_aside, write_aside
+from holdfast.journals.incidents import Incidents, incidents_of
+from holdfast.journals.journal import Journal
+from holdfast.journals.notes import as_note
+from holdfast.journals.seals import SealJournal, seals_of
 from holdfast.operators.runs import RunRef, open_run_file, write_run_file
 from holdfast.operators.spec import Note, read_notes, write_note
 from holdfast.protocols.messages import Manifest
-from holdfast.records.asides import read_aside, write_aside
-from holdfast.records.incidents import Incidents, incidents_of
-from holdfast.records.journal import Journal
-from holdfast.records.notes import as_note
 from holdfast.records.quarantine import _bad_records
-from holdfast.records.seals import SealJournal, seals_of
 from holdfast.sinks.parquet import ParquetWriter
 from holdfast.sinks.writer import SinkContext
-from holdfast.sources.bad import Bad, quarantine_bad
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.redelivered import Redelivered, _Kept
+from holdfast.sources.parse.bad import Bad, quarantine_bad
 from holdfast.sources.reader import SourceFrame
-from holdfast.sources.redelivered import Redelivered, _Kept
 from holdfast.sources.reference import load
 
 __all__ = ["KINDS", "Cured", "FileKind"]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import SinkError
 from holdfast.sinks import comparing, write
 from holdfast.sinks.comparing import differing, newest_frames

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import SinkError
 from holdfast.sinks import write
 from holdfast.sinks.ledger import KEPT_FRAMES

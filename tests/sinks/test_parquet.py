@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.engine import outlet
+from holdfast.engine.flow import sink_runner as outlet
 from holdfast.errors import FrameDiffers, SinkError
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema

@@ -229,7 +229,7 @@ def test_a_password_is_shown_nowhere(url, context, caplog):
     assert finding.code == "HF-K014" and finding.warning
     with pytest.raises(SinkError) as caught:
         writer.open(context())
-    from holdfast.records.ledgers import target_of
+    from holdfast.sinks.ledger_reader import target_of
 
     said = [writer.describe(), repr(writer), str(finding), str(caught.value), str(target_of(writer, "/"))]
     assert all("geheim" not in text for text in [*said, caplog.text])

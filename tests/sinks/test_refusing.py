@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.exclusions import Exclusions
+from holdfast.engine.flow.exclusions import Exclusions
 from holdfast.errors import SinkError
 from holdfast.graph.schemas import Schema
 from holdfast.sinks import refusing, write

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.errors import SourceError, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.sources import read
-from holdfast.sources.records import Record
+from holdfast.sources.live.wire import Record
 
 from .conftest import SECOND
 from .test_feed import Post, sent, zones

@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from holdfast.graph.schemas import Schema
-from holdfast.sources.alone import objects_alone
-from holdfast.sources.bad import Terms
-from holdfast.sources.records import Record, parse_records, split_payload
+from holdfast.sources.live.wire import Record, parse_records, split_payload
+from holdfast.sources.parse.alone import objects_alone
+from holdfast.sources.parse.bad import Terms
 
 from .test_lines import Listening, line
 
@@ -93,7 +93,7 @@ def test_a_byte_order_mark_means_the_same_wherever_it_stands():
 
 NULLS = """
 import pyarrow as pa
-from holdfast.sources.text import parsed as parsed_text
+from holdfast.sources.parse.text import parsed as parsed_text
 from tests.sources.test_alone import Schema, honest, hostile, parsed
 for raw in (b'null', b' null ', b'{"sender":"A"} null', b'{"sender":"A"}\\nnull\\n{"sender":"A"}'):
     rows, bad = parsed([honest('B', 1), hostile(raw), honest('B', 2)], missing='null')

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
-from holdfast.sources import identity, read, text
+from holdfast.sources import identity, read
+from holdfast.sources.parse import text
 
 from .conftest import SECOND, Driver
 

@@ -15,8 +15,8 @@ import pytest
 import holdfast as hf
 from holdfast.errors import UsageError
 from holdfast.sources import read
-from holdfast.sources.addresses import Address
-from holdfast.sources.door import Door, Limits, is_own_host, is_own_origin
+from holdfast.sources.connectors.addresses import Address
+from holdfast.sources.connectors.door import Door, Limits, is_own_host, is_own_origin
 
 from .test_lines import Listening, answers, line
 

@@ -16,9 +16,9 @@ from holdfast.errors import SourceError, UsageError
 from holdfast.graph.reaching import AFTER_9999
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.records import Record
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
 
 from .conftest import SECOND
 

@@ -10,10 +10,10 @@ import pytest
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.feed import Delivery
-from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.log import SourceLog
-from holdfast.sources.records import Record, split_payload
+from holdfast.sources.live.feed import Delivery
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.logged_source import OpenFeed
+from holdfast.sources.live.wire import Record, split_payload
 from tests.sources.subscriber import logged_rows
 
 from .conftest import SCHEMA, SECOND, Driver
@@ -126,7 +126,7 @@ def test_small_deliveries_make_few_files(driver):
 @pytest.mark.parametrize("in_flight_max", [65_535, 4])
 def test_what_may_still_be_in_flight_is_known_when_the_log_has_forgotten_it(driver, monkeypatch, in_flight_max):
     """A broker that was away for an hour sends again what was logged an hour ago."""
-    monkeypatch.setattr("holdfast.sources.redelivered.IN_FLIGHT_MAX", in_flight_max)
+    monkeypatch.setattr("holdfast.sources.live.redelivered.IN_FLIGHT_MAX", in_flight_max)
 
     def deliveries(numbers, again):
         return [[sent(at, record(at, at), key=f"{at}:x", again=again)] for at in numbers]

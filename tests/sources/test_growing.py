@@ -9,7 +9,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import SourceError, UsageError
-from holdfast.sources import growing, identity, read, text
+from holdfast.sources import identity, read
+from holdfast.sources.files import growing_source as growing
+from holdfast.sources.parse import text
 
 from .conftest import Driver
 from .growing_files import HEADER, Script, appends, at_once, driven, line, lines, numbers, parquet, refused, told  # noqa: F401
@@ -378,7 +380,7 @@ def test_a_look_at_many_files_reads_none_of_them(driver, tmp_path, monkeypatch):
 
 
 def test_what_is_kept_of_frames_stays_bounded(driver, tmp_path, monkeypatch):
-    from holdfast.sources import grown
+    from holdfast.sources.files import grown
 
     monkeypatch.setattr(grown, "SPARE_MAX", 20)
     path = tmp_path / "a.csv"

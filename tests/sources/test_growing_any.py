@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
-from holdfast.records.seals import SealJournal
+from holdfast.journals.seals import SealJournal
 from holdfast.sources import read
-from holdfast.sources.grown import GrownLog
+from holdfast.sources.files.grown import GrownLog
 
 from .conftest import SECOND, Driver
 from .growing_files import HEADER, T0, Script, appends, at_once, driven, line, lines, numbers, parquet, told  # noqa: F401

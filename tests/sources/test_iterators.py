@@ -15,8 +15,8 @@ from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.parse.bad import Terms
 
 from .conftest import SCHEMA, SECOND, Driver
 
@@ -281,7 +281,7 @@ def test_by_arrival_a_clock_that_jumped_between_two_runs_is_told_before_anything
 
 
 def test_by_arrival_a_long_silence_is_closed_in_parts(driver, monkeypatch):
-    monkeypatch.setattr("holdfast.sources.ingest.CLOSED_AT_ONCE_MAX", 100)
+    monkeypatch.setattr("holdfast.sources.live.logged_source.CLOSED_AT_ONCE_MAX", 100)
     driver.clock = days_ago(350 / 86_400)
     sizes = []
     source = driver.set(time=None, monotonic=time.monotonic).open(

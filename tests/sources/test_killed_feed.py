@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.sources.feed import Delivery
-from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.records import Record
+from holdfast.sources.live.feed import Delivery
+from holdfast.sources.live.logged_source import OpenFeed
+from holdfast.sources.live.wire import Record
 
 from .conftest import Driver
 

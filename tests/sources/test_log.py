@@ -10,7 +10,7 @@ import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import load
 

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from holdfast.errors import SourceError, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
-from holdfast.sources import growing, quotes, read, stretches
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
-from holdfast.sources.records import Record
+from holdfast.sources import read
+from holdfast.sources.files import growing_source as growing
+from holdfast.sources.files import stretches
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse import quotes
+from holdfast.sources.parse.bad import Terms
+from holdfast.sources.parse.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
 
 from .conftest import SECOND, Driver
 from .growing_files import Script, at_once, driven  # noqa: F401

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.frames.sums import write_arrow
 from holdfast.graph.schemas import Schema
-from holdfast.sources.log import SourceLog
-from holdfast.sources.redelivered import Redelivered
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.redelivered import Redelivered
 
 #: Dates and times before the year 1 and after 9999, which Python's own types cannot hold, beside ordinary ones.
 IDS = [

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
 from holdfast.frames.cut import times_of
-from holdfast.records.asides import write_aside
-from holdfast.sources.bad import Terms
-from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.records import Record
+from holdfast.journals.asides import write_aside
+from holdfast.sources.live.logged_source import OpenFeed
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
 
 from .conftest import SCHEMA, SECOND, Driver
 from .test_feed import Post, quarantined, record, sent, zones

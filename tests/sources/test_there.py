@@ -11,9 +11,9 @@ import pytest
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.records import Record
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
 
 from .growing_files import at_once, driven  # noqa: F401
 

@@ -10,10 +10,10 @@ import holdfast as hf
 from holdfast.errors import SourceError
 from holdfast.graph.reaching import AFTER_9999, BEFORE_1, NUL, not_held_below
 from holdfast.graph.schemas import Schema
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.records import Record
-from holdfast.sources.unheld import held
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
+from holdfast.sources.parse.unheld import held
 
 from .test_feed import Post, quarantined, sent
 

@@ -28,7 +28,7 @@ def pytest_sessionfinish(session):
 @pytest.fixture(autouse=True)
 def same_frames_as_recorded(request, monkeypatch):
     """Whatever a test is about: the frames it makes are the ones it made when they were recorded."""
-    from holdfast.engine.sealing import Sealer
+    from holdfast.engine.unit.sealing import Sealer
 
     test = request.node.nodeid.removeprefix("tests/spark/")
     CHECKSUMS.begin(test)
@@ -53,7 +53,7 @@ def spark(tmp_path_factory):
     Without the second compiler: in runs of seconds it costs as much as the work. Java would then keep
     room for 48 MB of compiled code, which the plans of all tests fill: it dies of that, or stops compiling.
     """
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
     session = open_session(tmp_path_factory.mktemp("state"), conf=conf)

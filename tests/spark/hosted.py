@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.faults import points
+from holdfast import failpoints as points
 from holdfast.faults.plans import Fault, environment, homes_of
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 
 HOSTS = ("h1", "h2", "h3")
 FRAMES = 20
@@ -141,7 +141,7 @@ def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None, un
 def _give_up(run) -> None:
     """With all there is to know: a test that hangs tells nothing."""
     faulthandler.dump_traceback(all_threads=True)
-    run._board.fail(AssertionError(f"the run hangs: {run.status()}"))
+    run.parts.board.fail(AssertionError(f"the run hangs: {run.status()}"))
 
 
 def said(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.engine.session import close_session, open_session
+from holdfast.engine.session.session import close_session, open_session
 from holdfast.testing.runs import run_frames
 from tests.spark.processes import PROCESSES, changes_of, inputs_of
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine import statefiles
+from holdfast.engine.unit import state_files as statefiles
 from holdfast.faults.plans import Fault
 from holdfast.hosts import containers
 from holdfast.hosts.changelogs import version_of

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.control import call
+from holdfast.engine.observe.control import call
 from holdfast.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import holdfast as hf
-from holdfast.engine.beside import Beside
-from holdfast.engine.run import start_graph
+from holdfast.engine.protect.shadow import Beside
+from holdfast.engine.run.run import start_graph
 from holdfast.hosts.stores import OpenStore
 
 FRAMES, STOPPED_AT = 14, 10

@@ -21,7 +21,11 @@ def plant(folder, hotter: float = 0.0, counts: str = "sum(1)", told=lambda table
     made = hf.StreamProcess("plant", frame="1 second", time="ts", hosts=("h1", "h2"))
     made.protect(hf.ecoc(hf.frames(5)))
     made.param("limit", 50.0)
-    made.source("readings", hf.read.files(str(folder / "readings" / "*.parquet")), schema="ts timestamp, zone int, celsius double")
+    made.source(
+        "readings",
+        hf.read.files(str(folder / "readings" / "*.parquet")),
+        schema="ts timestamp, zone int, celsius double",
+    )
 
     @made.operator(over="frame", apart=True)
     def warm(readings, *, limit):

@@ -13,8 +13,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine import unit as engine_unit
-from holdfast.engine.types import infer
+from holdfast.engine.check.types import infer
+from holdfast.engine.unit import query as engine_unit
 from holdfast.graph.options import AGGREGATES
 from holdfast.testing.runs import KeepingWriter
 

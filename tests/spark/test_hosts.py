@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.errors import StateRefused
 from holdfast.faults.plans import Fault
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 from holdfast.records.kept import Kept
 from holdfast.records.trace import trace_frame
 from tests.spark import hosted

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.taking_over import adopt_table
+from holdfast.engine.run.adopt_table import adopt_table
 from holdfast.errors import SinkError
 from holdfast.records.kept import Kept
 from holdfast.records.quarantine import set_aside

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import holdfast as hf
-from holdfast.engine.run import start_graph
-from holdfast.engine.starting import start
+from holdfast.engine.run.run import start_graph
+from holdfast.engine.run.starting import start
 from holdfast.faults.inputs import from_log, log_input
 from holdfast.faults.keeping import output_of
 from holdfast.faults.trial import redirected, sink_folder
+from holdfast.journals.journal import Journal
 from holdfast.oracle.recomputing import recompute
-from holdfast.records.journal import Journal
 
 SIX = datetime(2026, 1, 5, 6, tzinfo=UTC)
 ROWS = [{"ts": SIX + timedelta(milliseconds=500 * i), "zone": i % 3, "celsius": 60.0 + 3 * i} for i in range(20)]

@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import HoldfastError
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import remake_frame
 from holdfast.records.trace import trace_frame

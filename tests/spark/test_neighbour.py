@@ -10,9 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from holdfast.engine.callbacks import asks_for_a_token
-from holdfast.engine.session import jvm_pid
-from holdfast.records.incidents import incidents_of
+from holdfast.engine.session.callbacks import asks_for_a_token
+from holdfast.engine.session.session import jvm_pid
+from holdfast.journals.incidents import incidents_of
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import readings
 from tests.spark.test_scenarios import Gate, begin, process, warm_of, whole

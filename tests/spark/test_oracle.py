@@ -15,16 +15,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.building import Plans
-from holdfast.engine.run import start_graph
+from holdfast.declare.loading import load
+from holdfast.engine.run.run import start_graph
+from holdfast.engine.unit.building import Plans
 from holdfast.faults.keeping import frames_in, output_of, rows_in
 from holdfast.faults.trial import kept_folders, redirected, with_all_kept
-from holdfast.faults.verifying import Bench
-from holdfast.graph.loading import load
 from holdfast.graph.model import Graph
 from holdfast.levels.measuring import measure
 from holdfast.oracle.asking import Asked, told
 from holdfast.oracle.recomputing import recompute
+from holdfast.verify.verifying import Bench
 
 SCHEMA = "ts timestamp, zone int, celsius double, count bigint, name string"
 

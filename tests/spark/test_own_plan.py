@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 import holdfast as hf
-from holdfast.engine.types import infer
+from holdfast.engine.check.types import infer
 from holdfast.errors import OperatorError
 from holdfast.graph.units import cut
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.adopt import read_checkpoint
+from holdfast.engine.plain.adopt import read_checkpoint
 
 FILES = 4
 SCHEMA = "shop string, ts timestamp, amount int"

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.errors import ProcessRefused, SourceError
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 
 SCHEMA = "shop string, ts timestamp, amount decimal(12,2)"
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 from holdfast.errors import OperatorError, UnitError
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import SCHEMA, readings
 from tests.spark.test_scenarios import Seen

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from holdfast.apps.telemonitoring import records
 from holdfast.apps.telemonitoring.operators import BEATS, CLEAN, beats, clean
+from holdfast.declare.process import StreamProcess
 from holdfast.errors import UsageError
 from holdfast.graph.durations import duration_ms
-from holdfast.graph.process import StreamProcess
 from holdfast.sinks import write
 from holdfast.sources import read
 
