@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.check.types import infer, with_schemas
 from holdfast.engine.flow.end_of_input import closing_frames, late_stages
 from holdfast.engine.flow.gone import gone_since
-from holdfast.engine.flow.parameters import Config, now, user
+from holdfast.engine.flow.parameters import Config, next_free, now, user
 from holdfast.engine.flow.ports import first_read
 from holdfast.engine.flow.queues import UnitInputState, delete_frame
 from holdfast.engine.flow.scheduler import UnitState
@@ -99,6 +99,7 @@ def activate(
     for name, (stream, written) in board.sinks.items():
         parts.promises.found(name, written, board.streams[stream].sealed, time.monotonic())
     new["t0_us"] = None if board.clock is None else board.clock.t0_us
+    parts.config.declare(next_free(board, [query.decided for query in parts.units]))
     new["code"] = stand_code(board, parts.units, parts.outlets, old, new, parts.until)
     new["born"] = parts.born
     new["start"] = {query.unit.name: query.begun for query in parts.units}
