@@ -115,3 +115,11 @@ def test_a_source_is_read_from_what_a_unit_may_need_as_far_as_that_is_kept(store
     """Unit b is at 5. Without a backup it may need all again, but what is no longer there is needed only if it takes it now."""
     made = board()
     assert first_read(made, {"b": stored + 1}, {"b": 6}, "rows", kept) == read
+
+
+def test_a_source_that_takes_the_name_of_one_that_could_be_read_again_begins_where_the_process_stands():
+    """A recording was tried first, on hosts; then the sensor is declared under the same name."""
+    made = board(at=5)
+    ports, told = stand_ports(made, {"b": 3}, OLD, once=("rows",), has_hosts=True, unsealed=("rows",))
+    assert ports == {"b": {"rows@0": 6}} and len(told) == 1
+    assert first_read(made, {"b": 3}, {"b": 6}, "rows", 1) == 6

@@ -51,12 +51,22 @@ def _wanted(port: UnitInputState, resume_at: int) -> int:
 
 
 def stand_ports(
-    board: Board, resume_at: Mapping[str, int], old: Mapping[str, Any] | None, *, once: Collection[str], has_hosts: bool
+    board: Board,
+    resume_at: Mapping[str, int],
+    old: Mapping[str, Any] | None,
+    *,
+    once: Collection[str],
+    has_hosts: bool,
+    unsealed: Collection[str] = (),
 ) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Since which frame each port reads, for the deployment; and what is to be said of it. `once`: sources that cannot be read again."""
+    """Since which frame each port reads, for the deployment; and what is to be said of it.
+
+    `once`: sources that cannot be read again; `unsealed`: those that never gave a frame, so that frames which were
+    made are of another kind of source that had the name.
+    """
     found: dict[str, dict[str, int]] = {}
     told: list[str] = []
-    added = _added(board, old, once)
+    added = _added(board, old, once, unsealed)
     told += [
         f"source {source} begins with frame {n:,}, where the process stands" for source, n in added.items() if n > 1
     ]
@@ -65,7 +75,7 @@ def stand_ports(
         inputs = []
         for port in unit.inputs:
             known, first = since(port), _first(board, port.stream, resume_at[unit.name], once)
-            port = replace(port, since=known or added.get(port.stream, 1))
+            port = replace(port, since=added.get(port.stream) or known or 1)
             if (wanted := _wanted(port, resume_at[unit.name])) < first:
                 if known is None and port.feedback_frames:
                     port = replace(port, since=first)
@@ -80,13 +90,15 @@ def stand_ports(
     return found, told
 
 
-def _added(board: Board, old: Mapping[str, Any] | None, once: Collection[str]) -> dict[str, int]:
-    """By source that the deployment before had not: the first frame that all who read it can take."""
-    if old is None or "sources" not in old:  # of a version that did not say
+def _added(
+    board: Board, old: Mapping[str, Any] | None, once: Collection[str], unsealed: Collection[str]
+) -> dict[str, int]:
+    """By source that is new in the process: the first frame that all who read it can take."""
+    if old is None:
         return {}
     readers = {
         source: [unit.processed for unit in board.units.values() if any(port.stream == source for port in unit.inputs)]
-        for source in sorted({*once} - {*old["sources"]})
+        for source in sorted({*once} - {*old.get("sources", once)} | {*unsealed})
     }
     return {source: 1 + max(done) for source, done in readers.items() if done}
 

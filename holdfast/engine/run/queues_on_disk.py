@@ -70,8 +70,9 @@ def stand_units(
     if crew.place_lossy({outlet.sink.name: outlet.last for outlet in outlets}):
         restore()
     once = {source.name for source in graph.sources if not source.reader.reliable}
+    unsealed = {name for name in once if not _has_sealed(folder.source(name))}
     resume_at = {unit.name: crew[unit.name].resume_at for unit in units}
-    new["ports"], begun = stand_ports(board, resume_at, old, once=once, has_hosts=guards is not None)
+    new["ports"], begun = stand_ports(board, resume_at, old, once=once, has_hosts=guards is not None, unsealed=unsealed)
     return [*told, *begun]
 
 
@@ -105,6 +106,11 @@ def after_reboot(
         since={(unit.name, port): known_ports(old, unit.name)(port) or 1 for unit in units for port in unit.inputs},
         first={source.name: first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
     )  # fmt: skip
+
+
+def _has_sealed(directory: Path) -> bool:
+    """Whether a source that cannot be read again from outside has ever given a frame."""
+    return any((directory / name).exists() for name in ("log/seals.jsonl", "grown.jsonl"))
 
 
 def first_kept(directory: Path) -> int:
