@@ -125,3 +125,15 @@ def test_frames_that_other_code_made_are_named_from_the_first_to_the_last():
     assert others_in(history, "x", 2, 12) == Others(5, 9)
     assert others_in(history, "y", 4, 12) == Others(10, 12)
     assert others_in(history, "y", 4, 9) is None
+
+
+def test_a_unit_that_is_called_otherwise_makes_nothing_again_that_another_made(tmp_path):
+    """An operator was added behind it, so its unit has another name, and the host of the old one is lost."""
+    old = deployment()
+    new = deployment() | {"operators": {"a": "1", "more": "1", "b": "1"}, "units": {"more": ["a", "more"], "b": ["b"]}}
+    query = Query("more", 5, tmp_path, begun=5)
+    query.unit.outputs = ("a", "more")
+    with pytest.raises(StateRefused, match="frames 6 to 8 of unit 'more'"):
+        stand_code(board(more=5, b=8), [query], [], old, new, None)
+    query.committed = query.begun = 8
+    assert stand_code(board(more=8, b=8), [query], [], old, new, None) == {"more": [[8, code_of(new, "more")]]}

@@ -105,15 +105,17 @@ def stand_code(
     done = {name: state.processed for name, state in board.units.items()}
     for query in crew:
         name, now = query.unit.name, code_of(new, query.unit.name)
-        if old is None or name not in old.get("start", {}):
+        if old is None:
             found[name] = [[query.begun, now]]
         else:
-            history = old.get("code", {}).get(name) or [[0, code_of(old, name)]]
+            # One that is called otherwise than before makes the streams of another, which is other code.
+            is_known = name in old.get("start", {})
+            history = old.get("code", {}).get(name) or [[0, code_of(old, name) if is_known else ""]]
             at, seen = _on_disk(query), had_of(query.unit, done, outlets, old)
             others = others_in(history, now, at, seen)
             if others is not None and (others.first == at + 1 or until is None or until >= others.first):
                 raise made_by_other_code(name, at, others)
-            found[name] = onward(history, now, at, seen)
+            found[name] = onward(history, now, at, seen) if is_known else [[query.begun, now]]
         query.made_after = lowest(found[name], now, query.committed)
     return found
 
@@ -137,10 +139,15 @@ def had_of(unit: Unit, done: Mapping[str, int], outlets: Sequence[Outlet], old: 
         for port in ports if reader != unit.name and reader in done else ():
             stream, _, behind = port.rpartition("@")
             found += [done[reader] - int(behind)] * (stream in unit.outputs)
-    for stream in unit.outputs:
-        found += [
-            each.may_have() for each in outlets if each.sink.stream == stream and each.sink.name in old.get("sinks", {})
-        ]
+    known, targets = old.get("sinks", {}), old.get("targets", {})
+    for each in outlets:
+        stream = each.sink.stream
+        if (
+            stream in unit.outputs
+            and each.sink.name in known
+            and targets.get(each.sink.name, {}).get("stream", stream) == stream
+        ):
+            found.append(each.may_have())
     return max(found)
 
 
