@@ -10,7 +10,7 @@
     sources/NAME/     the reader's own log or index
     streams/NAME/     sealed frames that somebody still needs
     units/NAME/       permits, commits, Spark checkpoint by epoch, state runs
-    sinks/NAME/       rows that a target refused, and that they were left out
+    sinks/NAME/       rows that a target refused, and that they were left out; what it was handed, if nobody can ask it
     staging/          what is being sealed; nothing here is needed after a crash
 
 The kernel releases the lock when its holder dies, however it dies, so a new run

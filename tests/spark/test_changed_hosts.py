@@ -89,3 +89,38 @@ def test_a_live_process_is_protected_later_and_outlives_its_backups(spark, tmp_p
     shutil.rmtree(tmp_path / "store")
     process(**hosts).run(state=tmp_path / "state", spark=spark)
     assert {**counted(tmp_path, 299), **counted(tmp_path, 300)} == {0: 200, 1: 200, 2: 200}
+
+
+@pytest.mark.parametrize("hosts", [None, ("h1", "h2")], ids=["", "on hosts"])
+def test_a_live_source_is_added_and_no_row_of_it_is_lost(spark, tmp_path, hosts):
+    """Its rows begin before the frame at which the process stands; they are late, and come."""
+    rows = {
+        name: [{"ts": SIX + timedelta(milliseconds=500 * i), "zone": zone} for i in range(40)]
+        for name, zone in (("one", 1), ("two", 2))
+    }
+
+    def process(*names):
+        made = hf.StreamProcess("live", frame="1 second", time="ts", hosts=hosts)
+        if hosts:
+            made.protect(hf.ecoc(hf.frames(5)))
+        for name in names:
+            made.source(name, hf.read.iterator(lambda name=name: iter(rows[name])), schema="ts timestamp, zone int")
+        if len(names) == 1:
+
+            @made.operator(over="frame")
+            def both(one):
+                return one.select("zone")
+        else:
+
+            @made.operator(over="frame")
+            def both(one, two):
+                return one.unionByName(two).select("zone")
+
+        made.sink("both", hf.write.sqlite(str(tmp_path / "both.db"), "both"))
+        return made
+
+    process("one").run(state=tmp_path / "state", spark=spark, until_frame=8)
+    process("one", "two").run(state=tmp_path / "state", spark=spark)
+    with sqlite3.connect(tmp_path / "both.db") as connection:
+        found = connection.execute("select zone, count(*), min(_frame) from both group by 1 order by 1").fetchall()
+    assert found == [(1, 40, 1), (2, 40, 9)]
