@@ -185,7 +185,7 @@ class Chain:
             [[within.T, None], [sparse.csr_matrix(leaves.astype(float)), sparse.csr_matrix((1, 1))]]
         ).tocsr()
         reached = csgraph.breadth_first_order(back, v, return_predecessors=False)
-        stuck = set(range(v)) - set(int(i) for i in reached)
+        stuck = set(range(v)) - {int(i) for i in reached}
         if stuck:
             state = next(state for state, i in self._unstable.items() if i in stuck)
             names = sorted({a.name for s, i in self._unstable.items() if i in stuck for a, _ in self._going(s, False)})

@@ -175,17 +175,8 @@ class Replication:
         tokens = self.tokens
         if activity.name in impulses:
             self.meters.completes(activity.name, tokens, self.now)
-        case = 0
-        if len(activity.gives) > 1:
-            u, probabilities = self.rng.random(), activity.probabilities(tokens)
-            for case, p in enumerate(probabilities):
-                u -= p
-                if u < 0:
-                    break
-            while not probabilities[case]:
-                case -= 1  # Rounding ran past the last case that can happen.
-        elif not activity.constant:
-            activity.probabilities(tokens)
+        probabilities = activity.probabilities(tokens)
+        case = _drawn(probabilities, self.rng.random()) if len(probabilities) > 1 else 0
         return activity.complete(tokens, case)
 
     def _settle(self, touched: set[int]) -> None:
@@ -222,12 +213,8 @@ class Replication:
         if len(among) == 1:
             return first
         weights = [instants[i].weight(self.tokens) for i in among]
-        u = self.rng.random() * sum(weights)
-        for i, weight in zip(among, weights, strict=True):
-            u -= weight
-            if u < 0:
-                return i
-        return among[-1]
+        total = sum(weights)
+        return among[_drawn([weight / total for weight in weights], self.rng.random())]
 
     def _look_instant(self, i: int) -> None:
         activity = self.net.instants[i]
@@ -260,3 +247,15 @@ class Replication:
         due = self.now + after
         self._due[i], self._drawn[i] = due, delay
         heapq.heappush(self._heap, (due, i))
+
+
+def _drawn(weights: Sequence[float], u: float) -> int:
+    """Which of the weights, 1 together, a number below 1 falls into; never one of weight 0."""
+    last = 0
+    for i, weight in enumerate(weights):
+        if weight > 0:
+            last = i
+            u -= weight
+            if u < 0:
+                break
+    return last
