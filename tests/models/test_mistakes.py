@@ -44,6 +44,11 @@ def unknown_place_in_share(fixed):
     san.join("both", share=["up" if fixed else "upp"], a=two_states(1, 1))
 
 
+def share_that_maps_to_tokens(fixed):
+    part, whole = net_of("spare"), san.Network("whole")
+    whole.add(part, "part", share=list(part.places) if fixed else part.places)
+
+
 def negative_marking_by_a_gate(fixed):
     net = net_of("queue", "other")
     net.timed(
@@ -213,6 +218,7 @@ def interval_too_wide(fixed):
         ("HF-N001", unknown_place_in_an_arc),
         ("HF-N001", unknown_place_in_a_gate),
         ("HF-N001", unknown_place_in_share),
+        ("HF-N001", share_that_maps_to_tokens),
         ("HF-N002", negative_marking_by_a_gate),
         ("HF-N002", negative_marking_at_the_start),
         ("HF-N002", negative_arc),

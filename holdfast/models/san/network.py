@@ -191,9 +191,11 @@ class Network:
         place that is not here yet is made; one that is has to start with as many tokens.
         """
         shared = dict(share) if isinstance(share, Mapping) else {name: name for name in share}
-        for name in shared:
+        for name, outer in shared.items():
             if name not in part.places:
                 raise unknown_place(name, part.places, f"share of part {part.name!r}")
+            if not isinstance(outer, str):  # part.places, say, which maps names to tokens
+                raise unknown_place(outer, self.places, f"share of part {part.name!r}, place {name!r}")
         names = {name: shared.get(name, f"{prefix}.{name}") for name in part.places}
         for name, tokens in part.places.items():
             outer = names[name]
