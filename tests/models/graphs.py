@@ -13,7 +13,8 @@ def random_graph(seed: int, *, whole: bool = False, rate: float = 300.0) -> Stre
     rng = np.random.default_rng(seed)
     count = int(rng.integers(3, 11))
     sources = 1 + int(count > 5 and rng.random() < 0.3)
-    operators = [Operator(f"op{i}", rate=rate * (1 + i / 4)) for i in range(sources)]
+    # Rates without a common multiple: no two elements of different sources come at one moment.
+    operators = [Operator(f"op{i}", rate=rate * (1 + 0.2503 * i), host=f"host{i % 2}") for i in range(sources)]
     unread = [operator.name for operator in operators]
     for i in range(sources, count):
         last = i == count - 1
@@ -26,9 +27,11 @@ def random_graph(seed: int, *, whole: bool = False, rate: float = 300.0) -> Stre
             ports.append(_port(rng, (str(rng.choice(others)),), whole, rate))
         stateful = any(port.state for port in ports)
         keeps = stateful and rng.random() < 0.6
-        operators.append(Operator(f"op{i}", tuple(ports), protect=Protect("checkpoint", 1.0) if keeps else Protect()))
+        protect = Protect("checkpoint", 1.0) if keeps else Protect()
+        operators.append(Operator(f"op{i}", tuple(ports), protect=protect, host=f"host{int(rng.integers(3))}"))
         unread = [name for name in unread if not any(name in port.reads for port in ports)] + [f"op{i}"]
-    faults = (Fault("crash", 200.0, float(rng.integers(2, 9))),)
+    repair_s = float(rng.integers(2, 9))
+    faults = (Fault("crash", 200.0, repair_s), Fault("host", 2000.0, repair_s + 1), Fault("driver", 4000.0, 1.0))
     model = StreamModel(f"random {seed}", tuple(operators), faults=faults)
     return _with_group(model, rng) if rng.random() < 0.4 else model
 
@@ -37,10 +40,10 @@ def _port(rng: np.random.Generator, reads: tuple[str, ...], whole: bool, rate: f
     state = None
     if rng.random() < 0.4:
         state = State(
-            size=float(rng.integers(1, 10)) * rate,
+            size=float(rng.integers(2, 10)) * rate,
             alpha=float(rng.uniform(0.02, 0.3)),
             beta=float(rng.uniform(0.0, 2.0)),
-            alpha_taint=float(rng.choice([0.02, 0.1])),
+            alpha_taint=float(rng.choice([0.1, 0.3])),
             refilling=1.0 if whole else 0.5,
         )
     if whole:
@@ -61,11 +64,15 @@ def _with_group(model: StreamModel, rng: np.random.Generator) -> StreamModel:
 
 
 def random_schedule(model: StreamModel, until_s: float, hits: int, seed: int) -> list[Hit]:
-    """Crashes of random nodes at random times; the last fifth of the time is calm."""
+    """Mostly crashes of one operator, now and then a host or the driver; the last fifth of the time is calm."""
     rng = np.random.default_rng([seed, 1])
     copies = {name: group.n for group in model.copies for name in group.members}
     found = []
     for at in sorted(rng.uniform(1.0, 0.8 * until_s, hits)):
-        name = str(rng.choice([operator.name for operator in model.operators]))
-        found.append(Hit(float(at), "crash", name, int(rng.integers(copies.get(name, 1)))))
+        kind = str(rng.choice(["crash", "host", "driver"], p=[0.8, 0.15, 0.05]))
+        fault = next((fault for fault in model.faults if fault.kind == kind), model.faults[0])
+        targets = model.targets(fault)
+        target, names = targets[int(rng.integers(len(targets)))]
+        most = 1 if fault.kind == "driver" else max(copies.get(name, 1) for name in names)
+        found.append(Hit(float(at), fault.kind, target, int(rng.integers(most))))
     return found

@@ -4,10 +4,7 @@ The graph has no cycle and an element takes no time, so what an operator does in
 what those above it sent in the whole run: nodes are worked through upstream first, each with all of its
 elements at once. Every element is drawn for itself at every operator; nothing is averaged.
 
-Z of a port after its n-th event. Let C be the clean elements it has read so far. A clean element takes one off
-Z, a tainted one or a fault raises it to at least z. So Z + C never falls, and is the largest of z + C
-over all events until now: a running maximum, without a loop. A fault that wipes the state starts over.
-What is left to refill is the same with one kind of event.
+How long a state is wrong is a running maximum over its events (`tokens.spans`), so that no loop visits an element.
 
 The rules are those of `models.stream`, for crashes, hosts, drivers, silent sources and "ha" groups. Copies of kind
 "replicate" and corruptions are refused: `tokens.net` has them.
@@ -24,11 +21,10 @@ import numpy as np
 
 from holdfast.models.schedules import Hit
 from holdfast.models.stream import StreamModel, refused
+from holdfast.models.tokens.spans import Spans, both, countdown, inside, union, within
 from holdfast.models.tokens.unfolded import Node, Unfolded, elements
 
 __all__ = ["Passed", "follow"]
-
-Spans = np.ndarray  # rows of (from, until), apart from each other and in order
 
 
 @dataclass(frozen=True)
@@ -128,8 +124,8 @@ class _Following:
         """Which copy is active when; `loses` and `takes over` of the net."""
         group = self.graph.model.copies[g]
         members = [self.graph.members(g, k) for k in range(group.n)]
-        down = [_union([span for n in copy for span in self.runs[n].down]) for copy in members]
-        wrong = [_union([span for n in copy for span in self.runs[n].wrong]) for copy in members]
+        down = [union([span for n in copy for span in self.runs[n].down]) for copy in members]
+        wrong = [union([span for n in copy for span in self.runs[n].wrong]) for copy in members]
         below = self.graph.when_lost(g)
         steps, active, now = [(0.0, 0)], 0, 0.0
         while True:
@@ -140,8 +136,8 @@ class _Following:
             for node, p, z in below:
                 self.runs[node].raises.setdefault(p, []).append((lost, z))
             now = self._whole_for(down, lost, group.failover_s)
-            whole = [k for k in range(group.n) if not _inside(down[k], now)]
-            right = [k for k in whole if not _inside(wrong[k], now)]
+            whole = [k for k in range(group.n) if not inside(down[k], now)]
+            right = [k for k in whole if not inside(wrong[k], now)]
             active = (right or whole)[0]
             steps.append((now, active))
         self.active[g] = steps
@@ -153,7 +149,7 @@ class _Following:
         for now in changes:
             if begun is not None and begun + failover_s <= now:
                 break
-            if all(_inside(spans, now) for spans in down):
+            if all(inside(spans, now) for spans in down):
                 begun = None
             elif begun is None:
                 begun = now
@@ -165,7 +161,7 @@ class _Following:
         run, operator = self.runs[node], node.operator
         if operator.is_source:
             times = np.arange(1, int(self.until_s * operator.rate + 1e-9) + 1) / operator.rate
-            run.times = times[~_within(run.down, times)]
+            run.times = times[~within(run.down, times)]
             run.bad = np.zeros(len(run.times), bool)
             return
         times, ports, bad = self._arrivals(node)
@@ -178,21 +174,28 @@ class _Following:
             raised[(ports == p) & bad] = elements(state.to_refill_tainted)
             if raises or raised.any():
                 # A wipe sets Z to 0: what came before it is forgotten.
-                before, level = _countdown(times, clean, raised, raises, sorted(set(run.wipes)))
+                before, level = countdown(times, clean, raised, raises, sorted(set(run.wipes)))
                 is_wrong |= before > 0
                 spans += level
             if run.wipes:
                 whole = [(at, int(np.ceil(state.size))) for at in run.wipes]
-                left, level = _countdown(times, clean, np.zeros(len(times), np.int64), whole, [])
+                left, level = countdown(times, clean, np.zeros(len(times), np.int64), whole, [])
                 share[left > 0] *= state.refilling
                 spans += level
-        run.wrong = _union(spans)
-        selectivity = np.array([port.selectivity for port in operator.ports])[ports]
-        changed = np.array([port.selectivity_bad for port in operator.ports])[ports]
+        run.wrong = union(spans)
         out_bad = bad | is_wrong
-        whole, rest = np.divmod(np.where(out_bad, changed, selectivity) * share, 1.0)
-        n = whole.astype(np.int64) + (self.rng.random(len(times)) < rest)
-        run.times, run.bad = np.repeat(times, n), np.repeat(out_bad, n)
+        table = np.array([(port.selectivity, port.selectivity_bad) for port in operator.ports])
+        passes = np.where(out_bad, *table[0, ::-1]) if len(table) == 1 else table[ports, out_bad.view(np.int8)]
+        if run.wipes:
+            passes = passes * share
+        drawn = self.rng.random(len(times))
+        if table.max() <= 1:
+            sent = drawn < passes
+            run.times, run.bad = times[sent], out_bad[sent]
+        else:
+            whole = np.floor(passes)
+            n = whole.astype(np.int64) + (drawn < passes - whole)
+            run.times, run.bad = np.repeat(times, n), np.repeat(out_bad, n)
 
     def _arrivals(self, node: Node) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Times, ports and taint of what a node reads while it is up, in the order in which it reads."""
@@ -203,12 +206,12 @@ class _Following:
             parts += [(times[~bad], p, False), (times[bad], p, True)]
         parts = [part for part in parts if len(part[0])]
         if not parts:
-            return np.empty(0), np.empty(0, np.int64), np.empty(0, bool)
+            return np.empty(0), np.empty(0, np.int8), np.empty(0, bool)
         times = np.concatenate([t for t, _, _ in parts])
-        ports = np.concatenate([np.full(len(t), p) for t, p, _ in parts])
+        ports = np.concatenate([np.full(len(t), p, np.int8) for t, p, _ in parts])
         bad = np.concatenate([np.full(len(t), b) for t, _, b in parts])
-        order = np.argsort(times, kind="stable")
-        order = order[~_within(self.runs[node].down, times[order])]
+        order = np.argsort(times, kind="stable")  # Runs that are in order each: little to do.
+        order = order[~within(self.runs[node].down, times[order])]
         return times[order], ports[order], bad[order]
 
     def _read(self, node: Node, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -225,12 +228,12 @@ class _Following:
         times, bad = [], []
         for node in nodes:
             run = self.runs[node]
-            there = _within(self._active_spans(node), run.times)
+            there = within(self._active_spans(node), run.times)
             times.append(run.times[there])
             bad.append(run.bad[there])
-        both, flags = np.concatenate(times), np.concatenate(bad)
-        order = np.argsort(both, kind="stable")
-        return both[order], flags[order]
+        all_times, all_bad = np.concatenate(times), np.concatenate(bad)
+        order = np.argsort(all_times, kind="stable")
+        return all_times[order], all_bad[order]
 
     # -- availability ----------------------------------------------------------------
 
@@ -243,71 +246,9 @@ class _Following:
         spans: list[tuple[float, float]] = []
         for node, run in self.runs.items():
             own = [*run.down, *run.wrong]
-            spans += own if node.group < 0 else _both(_union(own), self._active_spans(node))
+            spans += own if node.group < 0 else both(union(own), self._active_spans(node))
         for steps in self.active.values():
             ends = [at for at, _ in steps[1:]] + [float("inf")]
             spans += [(at, end) for (at, copy), end in zip(steps, ends, strict=True) if copy < 0]
-        found = np.clip(_union(spans), 0, self.until_s)
+        found = np.clip(union(spans), 0, self.until_s)
         return float((found[:, 1] - found[:, 0]).sum())
-
-
-def _countdown(
-    times: np.ndarray,
-    clean: np.ndarray,
-    raised: np.ndarray,
-    raises: Sequence[tuple[float, int]],
-    resets: Sequence[float],
-) -> tuple[np.ndarray, list[tuple[float, float]]]:
-    """(Z before each element, spans in which it is above 0).
-
-    `clean`: elements that take one off; `raised`: to what an element raises Z at least; `raises`: the same of faults,
-    which come before an element of the same time; `resets`: when Z becomes 0, before a fault of the same time.
-    """
-    before = np.zeros(len(times), np.int64)
-    spans: list[tuple[float, float]] = []
-    edges = [-np.inf, *resets, np.inf]
-    for begin, end in zip(edges, edges[1:], strict=False):
-        lo, hi = np.searchsorted(times, [begin, end])
-        own = [(at, z) for at, z in raises if begin <= at < end]
-        at = np.searchsorted(times[lo:hi], [t for t, _ in own]) if own else np.empty(0, np.int64)
-        when = np.insert(times[lo:hi], at, [t for t, _ in own])
-        off = np.insert(clean[lo:hi], at, False)
-        z = np.insert(raised[lo:hi], at, [z for _, z in own])
-        counted = np.cumsum(off)
-        top = np.maximum.accumulate(np.where(z > 0, z + counted, 0)) if len(z) else counted
-        level = np.maximum(top - counted, 0)
-        is_element = np.insert(np.ones(hi - lo, bool), at, False)
-        before[lo:hi] = np.concatenate([[0], level[:-1]])[is_element] if len(level) else 0
-        high = level > 0
-        switch = np.nonzero(np.diff(np.concatenate([[False], high, [False]])))[0]
-        for a, b in zip(switch[::2], switch[1::2], strict=True):
-            spans.append((float(when[a]), float(when[b]) if b < len(when) else end))
-    return before, spans
-
-
-def _union(spans: Sequence[tuple[float, float]]) -> Spans:
-    found: list[list[float]] = []
-    for start, end in sorted((float(a), float(b)) for a, b in spans):
-        if found and start <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], end)
-        elif end > start:
-            found.append([start, end])
-    return np.array(found).reshape(-1, 2)
-
-
-def _both(spans: Spans, others: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Where a span and one of the others overlap."""
-    return [(max(a, c), min(b, d)) for a, b in spans for c, d in others if max(a, c) < min(b, d)]
-
-
-def _inside(spans: Spans, at: float) -> bool:
-    return any(start <= at < end for start, end in spans)
-
-
-def _within(spans: Sequence[tuple[float, float]] | Spans, times: np.ndarray) -> np.ndarray:
-    """Of each time, in order: whether it lies in one of the spans."""
-    there = np.zeros(len(times), bool)
-    for start, end in spans:
-        lo, hi = np.searchsorted(times, [start, end])
-        there[lo:hi] = True
-    return there

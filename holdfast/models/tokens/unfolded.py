@@ -59,7 +59,12 @@ class Struck:
 class Unfolded:
     def __init__(self, model: StreamModel) -> None:
         if model.flow != "drops":
-            raise refused("its flow waits.", f"model {model.name!r}", "elements are followed where the flow drops", 'flow = "drops"')
+            raise refused(
+                "its flow waits.",
+                f"model {model.name!r}",
+                "elements are followed where the flow drops",
+                'flow = "drops"',
+            )
         self.model = model
         self.nodes = [
             Node(operator, k, g)
@@ -131,7 +136,11 @@ class Unfolded:
         found = []
         for n in self.nodes:
             if n not in hit:
-                mine = {h.operator.name for h in hit if h.group < 0 or (self.is_ha(h.group) and (h.group, h.copy) == (n.group, n.copy))}
+                mine = {
+                    h.operator.name
+                    for h in hit
+                    if h.group < 0 or (self.is_ha(h.group) and (h.group, h.copy) == (n.group, n.copy))
+                }
                 found += self._lacking(n, mine, repair_s)
         return tuple(found)
 
@@ -149,7 +158,9 @@ class Unfolded:
         if name in gone:
             return 0.0
         operator = self.model.operator(name)
-        return operator.rate + sum(port.selectivity * self._rate(each, gone) for port in operator.ports for each in port.reads)
+        return operator.rate + sum(
+            port.selectivity * self._rate(each, gone) for port in operator.ports for each in port.reads
+        )
 
 
 def elements(z: float) -> int:
