@@ -187,3 +187,22 @@ def test_copies_of_a_part_share_one_place():
     weights = np.cumprod([1.0, 0.3, 0.2, 0.1])
 
     assert found["none up"] == pytest.approx(weights[3] / weights.sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize(("fails", "repaired"), [(1e-4, 1e6), (1e5, 2e5), (3e-8, 4e3)])
+def test_rates_that_lie_far_apart_are_solved_as_the_closed_form_says(fails, repaired):
+    """Uniformisation alone would need up to ten thousand million steps."""
+    both, until = fails + repaired, 7200.0
+    found = san.solve(
+        two_states(fails, repaired),
+        [
+            san.Reward("down", rate=lambda m: m["down"], over=san.Average(0, until)),
+            san.Reward("failures", impulse={"fails": 1}, over=san.Total(0, until)),
+            san.Reward("at", rate=lambda m: m["down"], over=san.At(until)),
+        ],
+    )
+    down = fails / both - fails / both**2 / until
+
+    assert found["down"] == pytest.approx(down, rel=1e-7, abs=1e-12)
+    assert found["at"] == pytest.approx(fails / both, rel=1e-7, abs=1e-12)
+    assert found["failures"] == pytest.approx(fails * (1 - down) * until, rel=1e-9)

@@ -1,6 +1,6 @@
 """Mistakes in a network are refused, and what the error says helps: each remedy is applied.
 
-Codes: HF-N001 to HF-N011.
+Codes: HF-N001 to HF-N012.
 """
 
 from __future__ import annotations
@@ -212,6 +212,16 @@ def interval_too_wide(fixed):
     san.estimate(two_states(1, 1), [up], seed=1, half_width=0.02, replications_max=2000 if fixed else 60)
 
 
+def rates_too_far_apart(fixed):
+    net = net_of(up=1, down=0, load=0)
+    net.timed("fails", san.Exponential(1e6), takes="up", gives="down")
+    net.timed("repaired", san.Exponential(1e6), takes="down", gives="up")
+    net.timed("arrives", san.Exponential(1e-3), gives="load", when=lambda m: m["load"] < 300)
+    net.timed("leaves", san.Exponential(1e-3), takes="load")
+    over = san.Steady() if fixed else san.Average(0, 7200)
+    san.solve(net, [san.Reward("load", rate=lambda m: m["load"], over=over)])
+
+
 @pytest.mark.parametrize(
     ("code", "mistake"),
     [
@@ -246,6 +256,7 @@ def interval_too_wide(fixed):
         ("HF-N009", interval_without_length),
         ("HF-N010", predicate_that_writes),
         ("HF-N011", interval_too_wide),
+        ("HF-N012", rates_too_far_apart),
     ],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )

@@ -9,6 +9,10 @@ closed classes are weighted by the chance of ending in each.
 P = I + Q / L, the chain at time t is the sum over k of Poisson(k; L t) p P^k, and what it earned
 until t is the sum of P(more than k jumps) / L p P^k. All terms are positive; the sum ends where the jumps
 left out have a probability below `LEFT_OUT`, or where p P^k no longer moves.
+
+That takes L t steps. A chain with rates far apart (a millisecond beside a month) needs too many: up to `DENSE_MAX` states the
+matrices of a short time are then doubled, P(2h) = P(h) P(h) and S(2h) = S(h) + P(h) S(h) for the time spent, again without a
+subtraction; each doubling at most doubles the relative error, and thirty of them leave nine digits. Larger chains are refused (HF-N012).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from scipy import sparse, stats
 from scipy.sparse import csgraph
 from scipy.sparse import linalg as sparse_linalg
 
+from holdfast.errors import UsageError
 from holdfast.models.san.chain import Chain
 from holdfast.models.san.network import Network
 from holdfast.models.san.rewards import At, Average, Reward, Steady
@@ -29,6 +34,8 @@ __all__ = ["long_run", "solve", "transient"]
 # n^3 operations: 400 states take a tenth of a second.
 DENSE_MAX = 400
 LEFT_OUT = 1e-14
+# Steps of uniformisation: some seconds for a few thousand states.
+STEPS_MAX = 1_000_000
 # p P^k is a probability vector; below this two of them are the same to the last bits.
 SETTLED = 1e-16
 
@@ -61,6 +68,13 @@ def transient(chain: Chain, time: float, start: np.ndarray | None = None) -> tup
         return p.copy(), p * time
     rate = 1.02 * fastest  # Above the fastest state: otherwise P may be periodic and never settle.
     step = sparse.csr_matrix((sparse.identity(chain.rates.shape[0]) + chain.rates / rate).T)
+    if rate * time > STEPS_MAX:
+        return _doubled(chain, p, time, rate, step)
+    return _uniformised(p, time, rate, step)
+
+
+def _uniformised(p: np.ndarray, time: float, rate: float, step: sparse.csr_matrix) -> tuple[np.ndarray, np.ndarray]:
+    """Of one start (a vector), or of several (columns)."""
     last = int(stats.poisson.isf(LEFT_OUT, rate * time)) + 1
     at, spent = np.zeros_like(p), np.zeros_like(p)
     block = 4096  # Poisson weights are made by the block; there may be millions.
@@ -73,9 +87,32 @@ def transient(chain: Chain, time: float, start: np.ndarray | None = None) -> tup
             following = step @ p
             if np.abs(following - p).max() < SETTLED:
                 # From here on every term has the same vector: the rest is what is missing of the sums.
-                return at + (1.0 - at.sum()) * following, spent + (time - spent.sum()) * following
+                return at + (1.0 - at.sum(0)) * following, spent + (time - spent.sum(0)) * following
             p = following
-    return at / at.sum(), spent * (time / spent.sum())
+    return at / at.sum(0), spent * (time / spent.sum(0))
+
+
+def _doubled(
+    chain: Chain, p: np.ndarray, time: float, rate: float, step: sparse.csr_matrix
+) -> tuple[np.ndarray, np.ndarray]:
+    n = len(p)
+    if n > DENSE_MAX:
+        raise UsageError(
+            "HF-N012",
+            "RatesTooFarApart",
+            f"network {chain.net.name!r} makes {rate * time:.2g} jumps in that time.",
+            why=f"its fastest marking is left {rate:.2g} times per unit of time, and it has {n} markings",
+            effect="nothing was solved",
+            do="ask for the long run with over=Steady(), or make activities that take next to no time instantaneous",
+        )
+    doublings = int(np.ceil(np.log2(rate * time / 1000)))
+    short = time / 2**doublings
+    at, spent = (each.T for each in _uniformised(np.identity(n), short, rate, step))
+    for _ in range(doublings):
+        spent, short = spent + at @ spent, 2 * short
+        at = at @ at
+        at, spent = at / at.sum(1, keepdims=True), spent * (short / spent.sum(1, keepdims=True))
+    return p @ at, p @ spent
 
 
 def long_run(chain: Chain) -> np.ndarray:
