@@ -59,7 +59,8 @@ def _with_group(model: StreamModel, rng: np.random.Generator) -> StreamModel:
     after = model.operators[first + 1]
     if first + 1 < len(model.operators) - 1 and all(set(port.reads) == set(members) for port in after.ports):
         members.append(after.name)
-    group = Copies(tuple(members), failover_s=1.0)
+    # A failover longer than a repair lets a copy be whole again, and wrong, when one is chosen.
+    group = Copies(tuple(members), n=int(rng.integers(2, 4)), failover_s=float(rng.choice([1.0, 6.0])))
     return StreamModel(model.name, model.operators, faults=model.faults, copies=(group,))
 
 

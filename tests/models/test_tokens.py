@@ -44,6 +44,16 @@ def test_a_seed_gives_the_same_bits_whatever_runs_beside_it():
     assert found == interval(alone)
 
 
+def test_the_interval_is_students():
+    """By the table: t(0.975) with 3 degrees of freedom is 3.182, t(0.95) with 4 is 2.132."""
+    found = interval([1.0, 2.0, 3.0, 4.0])
+    assert (found.mean, found.half_width) == (2.5, pytest.approx(3.182 * (5 / 3) ** 0.5 / 2, rel=1e-3))
+    assert found.replications == 4
+
+    narrower = interval([1.0, 2.0, 3.0, 4.0, 5.0], confidence=0.9)
+    assert narrower.half_width == pytest.approx(2.132 * 2.5**0.5 / 5**0.5, rel=1e-3)
+
+
 def test_replications_are_added_until_the_interval_is_as_narrow_as_asked():
     net, reward = two_states(0.1, 0.4), san.Reward("up", rate=lambda m: m["up"], over=san.Average(0, 30))
     exact = san.solve(net, [reward])["up"]

@@ -112,6 +112,18 @@ def test_a_group_fails_over_and_never_has_two_active_copies():
     assert active == [1, 0, 2, 2, 0, 0, 1]
 
 
+def test_a_copy_whose_state_is_right_is_preferred():
+    """The first copy is repaired before the failover is over, and would taint: the second one takes over."""
+    fault = Fault("crash", 100.0, 0.5)
+    model = chain_of(state=State(400.0, alpha=0.5), faults=(fault,), copies=(Copies(("work",), failover_s=1.0),))
+    schedule = [Hit(5.01, "crash", "work", 0)]
+    network = by_network(model, schedule, 20.01)
+    arrays = follow(model, schedule, 20.01, np.random.default_rng(0))
+
+    assert network["tainted out"] == arrays.tainted["out"] == 0
+    assert network["available"] == pytest.approx(arrays.available) == pytest.approx(1 - 1 / 20.01)
+
+
 def test_a_crash_of_one_of_two_copies_that_are_both_read_loses_nothing():
     both = chain_of(copies=(Copies(("work",), "replicate"),))
     found = by_network(both, [Hit(5.01, "crash", "work", 1)], 20.01)
