@@ -137,7 +137,7 @@ def _value(value: Any) -> str:
 
 
 def _key(word: str) -> str:
-    return word if word and all(c.isalnum() and c.isascii() or c in "_-" for c in word) else _text(word)
+    return word if word and all((c.isalnum() and c.isascii()) or c in "_-" for c in word) else _text(word)
 
 
 def _text(value: str) -> str:

@@ -165,7 +165,7 @@ class _Fluid:
             for _, bad in ports:
                 bad_any |= bad > 0
             unstable = np.zeros(len(self.now), bool)
-            passes = 1.0
+            passes = np.ones(len(self.now))
             for m in layout.slots_of[j]:
                 slot = layout.slots[m]
                 good, bad = ports[slot.port]
@@ -239,7 +239,7 @@ class _Fluid:
 
     def _happen(self, live: np.ndarray, outputs: list[int]) -> None:
         due = (self.clock.next_at <= self.now) & live
-        for c in np.nonzero(due.any(1))[0]:
+        for c in np.nonzero(due.any(1))[0].tolist():
             hit = np.nonzero(due[c])[0]
             if self.layout.channels[c].fault.kind == "corruption":
                 corrupt(self, c, hit, outputs)
@@ -314,4 +314,4 @@ class _Fluid:
 
     def _is_settled(self, copy: list[int]) -> np.ndarray:
         slots = [m for j in copy for m in self.layout.slots_of[j]]
-        return ((self.wrong[slots] <= 0) & (self.empty[slots] <= 0)).all(0)
+        return np.all((self.wrong[slots] <= 0) & (self.empty[slots] <= 0), axis=0)

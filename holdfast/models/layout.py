@@ -139,7 +139,8 @@ class Layout:
         return tuple(found)
 
     def _rate_without(self, removed: set[int], slot: Slot) -> float:
-        operators, out = self.model.operators, {}
+        operators = self.model.operators
+        out: dict[str, float] = {}
         for i, each in enumerate(operators):
             ins = [sum(out[name] for name in port.reads) for port in each.ports]
             if i == self.instances[slot.instance].operator:

@@ -134,6 +134,7 @@ class Operator:
     host: str = ""
     protect: Protect = Protect()
     state_bytes: float = 0.0  # what a checkpoint of it weighs
+    element_bytes: float = 0.0  # what an element that it sends weighs
 
     @property
     def is_source(self) -> bool:
@@ -176,6 +177,7 @@ class Output:
 
     operator: str
     within_s: float = NEVER
+    late_at_most: float = 1.0  # share that may come later than that
     lost_at_most: float = 1.0
     wrong_at_most: float = 1.0
     available_at_least: float = 0.0

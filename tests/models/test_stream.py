@@ -49,7 +49,7 @@ def models(draw) -> StreamModel:
     copies = draw(st.sampled_from([(), (Copies(("o0",), "replicate", 3, 2.0),)]))
     faults = (Fault("crash", draw(numbers), draw(numbers), ("s",)), Fault("host", 10.0, exponential_repair=True))
     notes = draw(st.dictionaries(words, words, max_size=2))
-    output = Output("o0", draw(numbers), 0.1, draw(st.floats(0, 1)))
+    output = Output("o0", draw(numbers), 0.1, 0.2, draw(st.floats(0, 1)))
     return StreamModel("m", tuple(operators), (output,), faults, copies, "waits", draw(numbers), notes)
 
 
