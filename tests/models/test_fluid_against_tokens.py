@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.models import san
 from holdfast.models.fluid import simulate_drops
-from holdfast.models.stream import Fault, Operator, Port, Protect, State, StreamModel
+from holdfast.models.schedules import Hit
+from holdfast.models.stream import Copies, Fault, Operator, Port, Protect, State, StreamModel
 from holdfast.models.thesis import bargain, configuration_1, configuration_2
 from holdfast.models.tokens.elements import follow
 from holdfast.models.tokens.net import network_of, rewards_of
@@ -80,6 +81,25 @@ def test_a_thin_tainted_stream_among_clean_ones_is_counted_on_the_safe_side():
     assert tokens[0] == pytest.approx(fluid[0], abs=0.001)
     # 5 elements refill the state, one in ten is tainted: it is right again before the next with 0.9 ** 5 = 0.59.
     assert 0.3 * fluid[1] < tokens[1] < 0.6 * fluid[1]
+
+
+@pytest.mark.parametrize("failover_s", [0.2, 1.0])
+def test_fluid_and_tokens_choose_the_same_copy(failover_s):
+    """Before the failover is over the first copy is repaired, and its state is wrong; or it is not back yet."""
+    operators = (
+        Operator("in", rate=200.0),
+        Operator("work", (Port(("in",), state=State(4000.0, alpha=0.5)),), protect=Protect("checkpoint")),
+    )
+    group = Copies(("work",), failover_s=failover_s)
+    model = StreamModel("choice", operators, faults=(Fault("crash", 100.0, 0.5),), copies=(group,))
+    schedule = [Hit(5.0011, "crash", "work", 0), Hit(9.0011, "crash", "work", 1)]
+    fluid = simulate_drops(model, until_s=40.0, replications=1, rng=np.random.default_rng(0), schedule=schedule)
+    tokens = follow(model, schedule, 40.0, np.random.default_rng(0))
+
+    # At the second fault no copy's state is right: the first one that is whole takes over, and taints.
+    assert tokens.tainted["work"] > 100
+    assert fluid.tainted[0, 0] == pytest.approx(tokens.tainted["work"], abs=2)
+    assert fluid.available[0] == pytest.approx(tokens.available, abs=0.001)
 
 
 def test_fluid_and_network_agree_where_faults_are_drawn():

@@ -11,8 +11,8 @@ function refuses what is not a count (HF-N002) and places that do not exist (HF-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from holdfast.errors import UsageError
 from holdfast.models.san.distributions import Distribution, Exponential, refused
@@ -32,7 +32,7 @@ class Marking:
 
     def __init__(self, scope: Mapping[str, int], where: str) -> None:
         self._scope, self.where = scope, where
-        self.tokens: list[int] = []
+        self.tokens: Sequence[int] = []
         self.reads: set[int] = set()
 
     def __getitem__(self, name: str) -> int:
@@ -62,6 +62,7 @@ class Changing(Marking):
     """The marking as a gate's function sees it."""
 
     __slots__ = ("changed",)
+    tokens: list[int]
 
     def __init__(self, scope: Mapping[str, int], where: str) -> None:
         super().__init__(scope, where)
@@ -104,14 +105,16 @@ class Bound:
         self.view.reads |= {place for place, _ in self.takes}
         self.when, self.then = activity.when, activity.then
         self.gives = [
-            ([(index[place], n) for place, n in case.gives.items() if n], case.then) for case in activity.cases
+            ([(index[place], n) for place, n in case.tokens().items() if n], case.then) for case in activity.cases
         ]
-        self.constant = not any(callable(case.probability) for case in activity.cases)
         self._probabilities = [case.probability for case in activity.cases]
+        numbers = [p for p in self._probabilities if not callable(p)]
+        self._constant = numbers if len(numbers) == len(self._probabilities) else None
         self.timed = activity.delay is not None
-        self._delay = activity.delay
         # A distribution is a value; whatever else can be called is a function of the marking.
-        self.fixed: Distribution | None = activity.delay if hasattr(activity.delay, "draw") else None
+        fixed = activity.delay is None or hasattr(activity.delay, "draw")
+        self.fixed = cast("Distribution | None", activity.delay if fixed else None)
+        self._delay = cast("Callable[[Any], Any]", None if fixed else activity.delay)
         self.resample = activity.changed == "resample"
         self.resume = activity.disabled == "resume"
         self._reactivate = activity.reactivate
@@ -160,8 +163,8 @@ class Bound:
         return found
 
     def probabilities(self, tokens: list[int]) -> list[float]:
-        if self.constant:
-            return self._probabilities
+        if self._constant is not None:
+            return self._constant
         found = [self._ask(p, tokens) if callable(p) else p for p in self._probabilities]
         check_cases(found, self.where)
         return found

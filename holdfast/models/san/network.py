@@ -40,7 +40,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from holdfast.errors import UsageError
 from holdfast.models.san.distributions import Distribution, refused
@@ -61,6 +61,10 @@ class Case:
     probability: float | Callable[[Any], float] = 1.0
     gives: Tokens = ()
     then: Callable[[Any], None] | None = None
+
+    def tokens(self) -> Mapping[str, int]:
+        """What it gives by place; of a case that belongs to a network."""
+        return cast("Mapping[str, int]", self.gives)
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,7 @@ class Network:
                     name=f"{prefix}.{activity.name}",
                     takes={names[place]: n for place, n in activity.takes.items()},
                     cases=tuple(
-                        replace(case, gives={names[p]: n for p, n in case.gives.items()}) for case in activity.cases
+                        replace(case, gives={names[p]: n for p, n in case.tokens().items()}) for case in activity.cases
                     ),
                     scope={local: names[place] for local, place in inner.items()},
                 )
@@ -235,8 +239,9 @@ class Network:
                 do="put the tokens into the cases",
             )
         found = found or (Case(1.0, gives),)
-        if not any(callable(case.probability) for case in found):
-            check_cases([case.probability for case in found], where)
+        constant = [case.probability for case in found if not callable(case.probability)]
+        if len(constant) == len(found):
+            check_cases(constant, where)
         self._keep(
             replace(
                 activity,

@@ -28,14 +28,20 @@ def simulate(network: Network | Compiled, rewards: Sequence[Reward], rng: np.ran
     compiled = network if isinstance(network, Compiled) else Compiled(network)
     rewards = list(rewards)
     check_rewards(rewards, compiled.names, compiled.name)
-    for reward in rewards:
-        if isinstance(reward.over, Steady):
-            raise makes_no_sense(
-                f"reward {reward.name!r} is of the long run.",
-                "a replication has an end",
-                "take Average(start, end) with a start after the warm-up, or solve(...) it",
-            )
     return Replication(compiled, rewards, rng).run()
+
+
+def _interval(reward: Reward) -> tuple[float, float]:
+    over = reward.over
+    if isinstance(over, At):
+        return over.time, over.time
+    if isinstance(over, Steady):
+        raise makes_no_sense(
+            f"reward {reward.name!r} is of the long run.",
+            "a replication has an end",
+            "take Average(start, end) with a start after the warm-up, or solve(...) it",
+        )
+    return over.start, over.end
 
 
 class Watchers:
@@ -73,7 +79,9 @@ class Meters:
         for i, reward in enumerate(rewards):
             for name in reward.impulse:
                 self.impulses.setdefault(name, []).append(i)
-        self.end = max(reward.over.time if isinstance(reward.over, At) else reward.over.end for reward in rewards)
+        # (start, end] of each; of a moment both are that moment.
+        self._over = [_interval(reward) for reward in rewards]
+        self.end = max(end for _, end in self._over)
 
     def start(self, tokens: list[int]) -> None:
         for i in self._rated:
@@ -89,9 +97,9 @@ class Meters:
     def completes(self, name: str, tokens: list[int], now: float) -> None:
         """Of an activity with impulses, before anything is taken."""
         for i in self.impulses[name]:
-            reward = self.rewards[i]
-            if reward.over.start < now <= reward.over.end:
-                earned = reward.impulse[name]
+            start, end = self._over[i]
+            if start < now <= end:
+                earned = self.rewards[i].impulse[name]
                 if callable(earned):
                     self._views[i].tokens = tokens
                     earned = float(earned(self._views[i]))
@@ -101,9 +109,8 @@ class Meters:
         for i in self._rated:
             self._book(i, float("inf"))
         found = {}
-        for reward, total in zip(self.rewards, self.sums, strict=True):
-            length = reward.over.end - reward.over.start if isinstance(reward.over, Average) else 1.0
-            found[reward.name] = total / length
+        for reward, total, (start, end) in zip(self.rewards, self.sums, self._over, strict=True):
+            found[reward.name] = total / (end - start) if isinstance(reward.over, Average) else total
         return found
 
     def _ask(self, i: int, tokens: list[int]) -> float:
@@ -114,12 +121,12 @@ class Meters:
         return value
 
     def _book(self, i: int, now: float) -> None:
-        over, since = self.rewards[i].over, self._since[i]
-        if isinstance(over, At):
-            if since <= over.time < now:
+        (start, end), since = self._over[i], self._since[i]
+        if start == end:
+            if since <= start < now:
                 self.sums[i] = self._value[i]
         else:
-            self.sums[i] += self._value[i] * max(0.0, min(now, over.end) - max(since, over.start))
+            self.sums[i] += self._value[i] * max(0.0, min(now, end) - max(since, start))
         self._since[i] = now
 
 

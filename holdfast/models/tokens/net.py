@@ -30,7 +30,7 @@ from holdfast.models.san import At, Average, Network, Reward
 from holdfast.models.schedules import Hit
 from holdfast.models.stream import StreamModel
 from holdfast.models.tokens.breaking import corruption_part, fault_part
-from holdfast.models.tokens.unfolded import Node, Unfolded
+from holdfast.models.tokens.unfolded import Node, Struck, Unfolded
 from holdfast.models.tokens.working import group_part, node_part, vote_part
 
 __all__ = ["network_of", "rewards_of"]
@@ -56,6 +56,7 @@ def network_of(model: StreamModel, schedule: Sequence[Hit] | None = None, *, cos
             part = vote_part(graph, operator.name, first)
             whole.add(part, f"vote {operator.name}", share=[p for p in part.places if p in whole.places])
             first -= 2 * group.n + 1
+    faults: list[tuple[str, Struck, float | None]]
     if schedule is None:
         faults = [(name, struck, None) for name, struck in graph.all_struck()]
     else:
@@ -69,14 +70,18 @@ def network_of(model: StreamModel, schedule: Sequence[Hit] | None = None, *, cos
 
 
 def rewards_of(model: StreamModel, until_s: float) -> list[Reward]:
-    """ "available", and for each output what left it: "clean NAME", "tainted NAME"."""
+    """Rewards "available", and for each output what left it: "clean NAME", "tainted NAME"."""
     graph = Unfolded(model)
     found = [Reward("available", rate=_available(graph), over=Average(0, until_s))]
     for output in model.outputs:
         for word, mark in (("clean", ""), ("tainted", "*")):
-            place = f"{output.operator}.got{mark}"
-            found.append(Reward(f"{word} {output.operator}", rate=lambda m, place=place: m[place], over=At(until_s)))
+            held = _tokens_in(f"{output.operator}.got{mark}")
+            found.append(Reward(f"{word} {output.operator}", rate=held, over=At(until_s)))
     return found
+
+
+def _tokens_in(place: str) -> Callable[[Any], int]:
+    return lambda m: m[place]
 
 
 def _places(whole: Network, graph: Unfolded) -> None:

@@ -47,7 +47,8 @@ def sender(graph: Unfolded, node: Node, part: Network) -> Callable[[Any, int, st
 
 def readers(graph: Unfolded, node: Node) -> tuple[list[str], list[str]]:
     """Places that take a node's elements: of its own copy, and of all others."""
-    inside, outside = [], []
+    inside: list[str] = []
+    outside: list[str] = []
     for reader in graph.nodes:
         for p in range(len(reader.operator.ports)):
             for feed in graph.feeds(reader, p):
