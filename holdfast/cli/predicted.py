@@ -126,7 +126,7 @@ def prediction_lines(model: StreamModel, plans: Mapping[str, Prediction], single
                 else:
                     value = found.share(share)
                     text = percent(value.mean) + (
-                        f" +- {percent(value.half_width)}" if name == "as declared" and value.half_width else ""
+                        f" +- {percent(value.half_width)}" if name == "as declared" and value.half_width > 1e-9 else ""
                     )
                 if any(promise.output == o and promise.share == share for promise, _ in prediction.broken()):
                     text += " (!)"

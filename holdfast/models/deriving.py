@@ -144,7 +144,7 @@ def _frames_of(operators: list[Operator], run: MeasuredRun, graph: Graph, notes:
             seen = [s for name in names if name in run.units for s in run.units[name].recoveries_s.get(kind, ())]
             faults.append(Fault(kind, mttf_s, median(seen) if seen else repair_s, (target,)))
             notes[f"{kind} of {target}"] = (
-                f"{len(seen)} recoveries measured" if seen else f"recovery assumed: {repair_s:g} s"
+                f"measured, {len(seen)} times" if seen else f"recovery assumed: {repair_s:g} s"
             )
     notes["mttf"] = "assumed; predict and advise take --mttf and --host-mttf"
     return StreamModel(

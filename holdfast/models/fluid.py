@@ -17,7 +17,7 @@ import numpy as np
 from holdfast.models.corruption import corrupt
 from holdfast.models.layout import Feed, Layout
 from holdfast.models.measures import Measure, measured
-from holdfast.models.schedules import FaultClock, Hit
+from holdfast.models.schedules import FaultClock, Hit, Progress
 from holdfast.models.stream import StreamModel
 
 __all__ = ["Drops", "simulate_drops"]
@@ -95,11 +95,12 @@ class _Fluid:
         up, available = np.zeros((2, replications))
         available_of, clean, tainted = np.zeros((3, len(outputs), replications))
         self.extra = np.zeros((len(outputs), replications))  # single tainted elements
-        steps = 0
+        steps, progress = 0, Progress()
         while (self.now < until_s).any():
             self._flow()
             until = np.minimum(self._next_event(), until_s)
             dt = until - self.now
+            progress.moved(dt)
             is_up, is_right = self._looks()
             up += dt * is_up.all(0)
             available += dt * is_right.all(0)

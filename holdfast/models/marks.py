@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.models.positions import Trace
+from holdfast.models.schedules import Progress
 from holdfast.models.stations import Stations
 
 __all__ = ["Marks", "sweep"]
@@ -128,7 +129,7 @@ class _Sweep:
         replications = len(self._at)
         clean, tainted, right = np.zeros((3, len(outputs), replications))
         taken = np.zeros(replications, int)
-        columns, steps = np.arange(replications), 0
+        columns, steps, progress = np.arange(replications), 0, Progress()
         while (self._at < until_s).any():
             self._flow()
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -136,6 +137,7 @@ class _Sweep:
                 until = np.where(ends, self._at + self._left / self._clean_in, np.inf).min(0, initial=np.inf)
             until = np.minimum(np.minimum(until, changes.at[taken, columns]), until_s)
             ds = np.maximum(0.0, until - self._at)
+            progress.moved(ds)
             for o, i in enumerate(outputs):
                 clean[o] += ds * self._clean[i]
                 tainted[o] += ds * self._tainted[i]

@@ -2,8 +2,8 @@
 
 Costs are processor seconds a second and bytes a second. A copy costs the unit's work once more; a checkpoint
 costs `checkpoint_s` and `byte_s` for each byte of it; what travels is the state, and with "uncoordinated" the
-output since the last one too. Both numbers belong to the machine: `holdfast model` measures them where a run
-left records of checkpoints.
+output since the last one too. Both numbers belong to the machine and are assumed: no record of a run says what a
+checkpoint cost.
 
 Pure: plain values.
 """

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.models.schedules import FaultClock
+from holdfast.models.schedules import FaultClock, Progress
 from holdfast.models.stations import Stations
 
 __all__ = ["Positions", "Trace"]
@@ -71,9 +71,11 @@ class Positions:
         self.steps = self.hits = 0
 
     def run(self, until_s: float) -> None:
+        progress = Progress()
         while (self._now < until_s).any():
             self._move()
             until = np.minimum(self._next_event(), until_s)
+            progress.moved(until - self._now)
             self._advance(until)
             self._happen(self._now < until_s)
             self.steps += 1

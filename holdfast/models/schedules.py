@@ -13,10 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.errors import invariant
 from holdfast.models.layout import Channel, Layout
 from holdfast.models.stream import refused
 
-__all__ = ["FaultClock", "Hit"]
+__all__ = ["FaultClock", "Hit", "Progress"]
+
+# More events than a model has channels, slots and units together fall on no moment.
+_STANDS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,17 @@ class Hit:
     kind: str
     target: str
     copy: int = 0
+
+
+class Progress:
+    """Several events may fall on one moment; that time stands still for long is a defect of ours, not an endless loop."""
+
+    def __init__(self) -> None:
+        self._stands = 0
+
+    def moved(self, dt: np.ndarray) -> None:
+        self._stands = 0 if dt.max(initial=0.0) > 0 else self._stands + 1
+        invariant(self._stands < _STANDS_MAX, "a model's time stands still: its next event is always now")
 
 
 class FaultClock:

@@ -303,8 +303,8 @@ def _check(model: StreamModel) -> None:
                     )
                     what = f"{each.name!r} reads {name!r}, which does not stand above it."
                     raise refused(what, at, why, "list operators upstream first")
-            if port.selectivity < 0 or port.selectivity_bad < 0 or port.cost_s < 0:
-                raise refused("a selectivity or a cost is negative.", at)
+            if not all(0 <= number < math.inf for number in (port.selectivity, port.selectivity_bad, port.cost_s)):
+                raise refused("a selectivity or a cost is negative or infinite.", at)
             if port.state is not None and not port.state.size > 0:
                 raise refused(f"a state of {port.state.size:g} elements is not a state.", at, do="leave it out")
         if each.is_source and each.rate <= 0:
@@ -317,6 +317,10 @@ def _check(model: StreamModel) -> None:
             raise refused(
                 f"protection {each.protect.kind!r} is not known.", at, do=f"write one of {', '.join(DURABILITIES)}"
             )
+        if not 0 < each.protect.every_s < math.inf or each.protect.behind_s < 0:
+            raise refused("a protection has a positive every_s, and a behind_s that is not negative.", at)
+        if not all(0 <= number < math.inf for number in (each.rate, each.cost_s, each.frame_cost_s, each.state_bytes)):
+            raise refused("a rate, a cost or a size is negative or infinite.", at)
         seen.add(each.name)
     _check_rest(model, where, seen)
 
@@ -328,6 +332,8 @@ def _check_rest(model: StreamModel, where: str, names: set[str]) -> None:
         if group.kind not in COPIES or group.n < 2:
             do = 'write kind = "ha" or "replicate", and n = 2 or more'
             raise refused(f"{group.n} copies of kind {group.kind!r} are not known.", at, do=do)
+        if not 0 <= group.failover_s < math.inf:
+            raise refused("failover_s is negative or infinite.", at)
         for name in group.members:
             if name not in names:
                 raise refused(f"there is no operator {name!r}.", at)
@@ -338,7 +344,7 @@ def _check_rest(model: StreamModel, where: str, names: set[str]) -> None:
         at = f"{where}, fault {fault.kind!r}"
         if fault.kind not in FAULTS:
             raise refused(f"fault {fault.kind!r} is not known.", where, do=f"write one of {', '.join(FAULTS)}")
-        if not fault.mttf_s > 0 or fault.repair_s < 0:
+        if not fault.mttf_s > 0 or not 0 <= fault.repair_s < math.inf:
             raise refused("a fault has a positive mttf_s and a repair_s that is not negative.", at)
         known = {name for name, _ in model.targets(replace(fault, of=()))}
         for name in fault.of:

@@ -103,7 +103,7 @@ def test_recovery_is_measured_where_there_was_one_and_assumed_elsewhere(model):
     assert repair["crash", "means"] == 2.0
     assert repair["crash", "alarms"] == 3.0
     assert "assumed" in model.notes["crash of alarms"]
-    assert "3 recoveries" in model.notes["crash of means"]
+    assert "measured, 3 times" in model.notes["crash of means"]
 
 
 def test_the_file_of_a_derived_model_is_read_back_equal(model):

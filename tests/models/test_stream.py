@@ -105,6 +105,20 @@ def test_stabilisation_is_capped():
             'name = "a"\noperator = [{name = "s", rate = 1}, {name = "b", port = [{reads = ["s"], state = {size = 0}}]}]',
             "not a state",
         ),
+        ('name = "a"\noperator = [{name = "s", rate = inf}]', "infinite"),
+        ('name = "a"\noperator = [{name = "s", rate = 1, protect = {every_s = 0}}]', "every_s"),
+        (
+            'name = "a"\noperator = [{name = "s", rate = 1}, {name = "b", port = [{reads = ["s"], selectivity = -1}]}]',
+            "negative",
+        ),
+        (
+            'name = "a"\noperator = [{name = "s", rate = 1}]\nfault = [{kind = "crash", mttf_s = 1, repair_s = inf}]',
+            "repair_s",
+        ),
+        (
+            'name = "a"\noperator = [{name = "s", rate = 1}]\ncopies = [{members = ["s"], failover_s = -1}]',
+            "failover_s",
+        ),
         ("name = ", "TOML"),
     ],
 )
