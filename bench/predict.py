@@ -234,7 +234,6 @@ def main() -> None:
     }
     holds = {
         "2 h x 1,000 replications in less than 5 s": all(seconds < 5 for _, seconds in runs.values()) and waits_s < 5,
-        # Does not hold for groups at 30 minutes, 0.0012: their second fault falls into a refill of three minutes, or does not.
         "half-width at most 0.001": all(width <= 0.001 for width in figures["half_width"].values()),
         "table 5.4": figures["table_5_4"]["availability_off"] <= 0.0005
         and figures["table_5_4"]["tainted_off"] <= 0.005,

@@ -40,19 +40,21 @@ class Drops:
     tainted: np.ndarray
     steps: int
     hits: int
+    surprise: np.ndarray | None = None  # by channel and replication: faults beyond what was to be expected
 
     def availability(self) -> Measure:
-        return measured(self.available)
+        return measured(self.available, self.surprise)
 
     def tainted_at(self, output: int = 0) -> Measure:
-        return measured(self.tainted[output])
+        return measured(self.tainted[output], self.surprise)
 
     def tainted_share(self, output: int = 0) -> Measure:
-        return measured(self.tainted[output] / self.nominal[output])
+        return measured(self.tainted[output] / self.nominal[output], self.surprise)
 
     def lost_share(self, output: int = 0) -> Measure:
         """Elements that neither came clean nor tainted. Copies that are both let through do not make up for it."""
-        return measured(np.maximum(0.0, 1 - (self.clean[output] + self.tainted[output]) / self.nominal[output]))
+        lost = np.maximum(0.0, 1 - (self.clean[output] + self.tainted[output]) / self.nominal[output])
+        return measured(lost, self.surprise)
 
 
 def simulate_drops(
@@ -128,6 +130,7 @@ class _Fluid:
             tainted,
             steps,
             self.hits,
+            self.clock.surprise(until_s),
         )
 
     # -- between two events --------------------------------------------------------

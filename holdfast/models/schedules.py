@@ -58,8 +58,10 @@ class FaultClock:
         self._given: np.ndarray | None = None
         shape = (len(layout.channels), replications)
         if schedule is None:
-            mean = np.array([each.fault.mttf_s for each in layout.channels]).reshape(-1, 1)
-            self.next_at = rng.exponential(1.0, shape) * mean
+            self._mean = np.array([each.fault.mttf_s for each in layout.channels]).reshape(-1, 1)
+            self.next_at = rng.exponential(1.0, shape) * self._mean
+            self._began = np.zeros(shape)  # the clock that runs now
+            self._surprise = np.zeros(shape)  # of those that have fired
         else:
             self._load(layout, shape, schedule)
 
@@ -89,7 +91,20 @@ class FaultClock:
     def fired(self, c: int, hit: np.ndarray, up_at: np.ndarray) -> None:
         """Of channel c in the replications `hit` (indices); its clock goes on when the target is up again."""
         if self._given is None:
+            self._surprise[c, hit] += 1 - (self.next_at[c, hit] - self._began[c, hit]) / self._mean[c, 0]
+            self._began[c, hit] = up_at
             self.next_at[c, hit] = up_at + self._rng.exponential(self._channels[c].fault.mttf_s, len(hit))
         else:
             self._taken[c, hit] += 1
             self.next_at[c, hit] = self._given[self._taken[c, hit], c, hit]
+
+    def surprise(self, until_s: float) -> np.ndarray | None:
+        """By channel and replication: faults until then, less those that were to be expected while its clock ran.
+
+        The mean is exactly zero, however faults and repairs depend on each other (a counting process less its
+        compensator). So what a replication owes to having met more faults than usual is known, and can be taken off
+        its result (`measures.measured`). None where the schedule was given.
+        """
+        if self._given is not None:
+            return None
+        return self._surprise - np.maximum(0.0, until_s - self._began) / self._mean

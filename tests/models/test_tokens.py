@@ -84,7 +84,7 @@ def one_shot(delay, **more):
         (san.Deterministic(2.0), 2.0, 1.0),
         (san.Deterministic(2.0), 1.999, 0.0),
     ],
-    ids=str,
+    ids=["exponential", "uniform", "erlang", "weibull", "given", "deterministic, at", "deterministic, before"],
 )
 def test_a_delay_has_the_distribution_it_names(delay, by, chance):
     there = san.Reward("b", rate=lambda m: m["b"], over=san.At(by))
