@@ -22,7 +22,7 @@ import xxhash
 
 from holdfast.errors import UnitError, invariant
 from holdfast.frames.identity import Kind
-from holdfast.frames.layout import buffers, one_chunk, plain
+from holdfast.frames.layout import buffers, floored, one_chunk, plain
 from holdfast.frames.order import total_order
 from holdfast.graph.schemas import Schema
 
@@ -77,7 +77,7 @@ def _cast(table: pa.Table, field: pa.Field) -> pa.Array:
         if column.type != field.type:
             # Spark's timestamps end at microseconds; pandas brings nanoseconds.
             options = pc.CastOptions(target_type=field.type, allow_time_truncate=True)
-            column = pc.cast(column, options=options)
+            column = pc.cast(floored(column), options=options)
         return one_chunk(column)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError) as error:
         raise _misfit(field, f"{column.type} does not become {field.type}: {error}") from error

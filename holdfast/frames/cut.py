@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from holdfast.errors import SourceError, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US, FIRST_N
-from holdfast.frames.layout import one_chunk
+from holdfast.frames.layout import floored, one_chunk
 
 __all__ = ["LATE", "NULL_US", "Cut", "Cutter", "Late", "is_time", "times_of"]
 
@@ -186,7 +186,7 @@ def is_time(times_us: np.ndarray) -> np.ndarray:
 def times_of(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     """An Arrow timestamp column as int64 microseconds, NULL_US where it is null."""
     options = pc.CastOptions(target_type=pa.timestamp("us", tz=column.type.tz), allow_time_truncate=True)
-    array = one_chunk(pc.cast(column, options=options)).cast(pa.int64())
+    array = one_chunk(pc.cast(floored(column), options=options)).cast(pa.int64())
     return pc.fill_null(array, NULL_US).to_numpy()
 
 

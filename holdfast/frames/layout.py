@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import invariant
 
-__all__ = ["buffers", "is_fixed", "is_text", "one_chunk", "plain", "validity"]
+__all__ = ["buffers", "floored", "is_fixed", "is_text", "one_chunk", "plain", "validity"]
 
 _EMPTY = pa.py_buffer(b"")
 
@@ -49,6 +49,20 @@ def one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if column.num_chunks == 0:
         return pa.array([], type=column.type)
     return pa.concat_arrays(column.chunks)
+
+
+def floored(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    """Nanoseconds that a cast to microseconds cuts off downwards.
+
+    Arrow cuts them off towards 1970: a time before it would move on, over the end of its frame even.
+    """
+    if not pa.types.is_timestamp(column.type) or column.type.unit != "ns":
+        return column
+    count = column.cast(pa.int64())
+    rest = pc.subtract(count, pc.multiply(pc.divide(count, 1000), 1000))
+    if not pc.any(pc.less(rest, 0)).as_py():
+        return column
+    return pc.subtract(count, pc.if_else(pc.less(rest, 0), 999, 0)).cast(column.type)
 
 
 def validity(array: pa.Array) -> np.ndarray | None:

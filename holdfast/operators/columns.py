@@ -28,6 +28,7 @@ __all__ = [
     "list_offsets",
     "micros",
     "micros_of",
+    "one_zero",
     "pack_lists",
     "search",
     "table_of",
@@ -75,14 +76,14 @@ class Groups:
 
 
 def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray | np.ndarray]) -> Groups:
-    """Numbers rows by equal values of `columns`; nulls are equal to each other."""
+    """Numbers rows by equal values of `columns`; nulls are equal to each other, so are NaN, and -0.0 is 0.0."""
     ids: np.ndarray | None = None
     for column in columns:
         if isinstance(column, np.ndarray):
             codes, size = pd.factorize(column)[0], len(column)
         else:
             flat = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            encoded = flat.dictionary_encode(null_encoding="encode")
+            encoded = one_zero(flat).dictionary_encode(null_encoding="encode")
             codes, size = encoded.indices.to_numpy(zero_copy_only=False), len(encoded.dictionary)
         codes = codes.astype(np.int64)
         # Renumbered after each column, so that the product stays far below 2**63.
@@ -92,6 +93,11 @@ def group_ids(columns: Sequence[pa.Array | pa.ChunkedArray | np.ndarray]) -> Gro
     first = np.zeros(int(ids.max()) + 1 if len(ids) else 0, dtype=np.int64)
     first[ids[::-1]] = np.arange(len(ids) - 1, -1, -1)
     return Groups(ids, first)
+
+
+def one_zero(column: pa.Array) -> pa.Array:
+    """With 0.0 for -0.0, which equals it and has other bytes."""
+    return pc.add(column, pa.scalar(0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def in_order(columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray:

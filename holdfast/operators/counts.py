@@ -37,6 +37,7 @@ from holdfast.operators.columns import (
     timestamps,
     unpack_lists,
 )
+from holdfast.operators.index import normal
 from holdfast.operators.merging import merge, partials_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class CountWindows:
         names = self.shape.keys.names
         heads = pa.concat_tables([before.select(names), fresh.select(names)]).combine_chunks()
         owners = group_ids([heads.column(name) for name in names])
-        keys = heads.take(pa.array(owners.first))
+        keys = normal(heads.take(pa.array(owners.first)))
         seen = np.zeros(owners.count, dtype=np.int64)
         seen[owners.ids[: before.num_rows]] = before.column("_seen").to_numpy()
 

@@ -7,7 +7,8 @@ Decimal, dates date, arrays numpy arrays. With `exact` every column has Arrow's 
 
 Out: the declared columns, no more and no fewer, in any order; keys may stand in the
 index. A value that does not fit its declared type without loss is refused, never
-rounded; NaN is null; nanoseconds are cut to microseconds, which is all Spark has.
+rounded, but for a double in a `float`, which takes the nearest; NaN is null; nanoseconds
+are cut to microseconds, which is all Spark has.
 
 Pure: no Spark, file or clock.
 """
@@ -20,6 +21,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from holdfast.frames.layout import floored
 
 __all__ = ["Misfit", "to_df", "to_table"]
 
@@ -120,7 +123,10 @@ def _array(series: pd.Series, field: pa.Field) -> pa.Array:
     try:
         if pa.types.is_timestamp(kind) and series.dtype.kind == "M":
             return _cast(pa.array(series, from_pandas=True), field)
-        return pa.array(series, type=kind, from_pandas=True)
+        made = pa.array(series, type=kind, from_pandas=True)
+        if pa.types.is_float32(kind):
+            _refuse_infinite(made, pa.array(series, type=pa.float64(), from_pandas=True))
+        return made
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
         raise _refused(field, str(series.dtype), error) from error
 
@@ -132,9 +138,19 @@ def _cast(column: pa.Array | pa.ChunkedArray, field: pa.Field) -> pa.Array:
         return column
     try:
         options = pc.CastOptions(target_type=field.type, allow_time_truncate=True)
-        return pc.cast(column, options=options)
+        made = pc.cast(floored(column), options=options)
+        if pa.types.is_float32(field.type) and pa.types.is_float64(column.type):
+            _refuse_infinite(made, column)
+        return made
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise _refused(field, str(column.type), error) from error
+
+
+def _refuse_infinite(made: pa.Array, before: pa.Array) -> None:
+    """ArrowInvalid if a number became infinite as float."""
+    became = pc.and_(pc.is_inf(made), pc.invert(pc.is_inf(before)))
+    if pc.any(became).as_py():
+        raise pa.ArrowInvalid(f"{before.filter(became)[0].as_py()!r} is too great for float")
 
 
 def _refused(field: pa.Field, found: str, error: Exception) -> Misfit:

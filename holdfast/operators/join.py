@@ -40,6 +40,7 @@ from holdfast.operators.columns import (
     timestamps,
     unpack_lists,
 )
+from holdfast.operators.index import normal
 from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Join:
         names = self.keys.names
         heads = pa.concat_tables([t.select(names) for t in (before, *fresh)]).combine_chunks()
         owners = group_ids([heads.column(name) for name in names])
-        keys = heads.take(pa.array(owners.first))
+        keys = normal(heads.take(pa.array(owners.first)))
         meets = np.ones(owners.count, dtype=bool)
         for column in keys.columns:
             meets &= pc.is_valid(column).to_numpy()

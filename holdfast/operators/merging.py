@@ -39,7 +39,7 @@ def merge(measures: Measures, table: pa.Table, groups: Groups) -> pa.Table:
                 inputs[slot.name] = column
                 wanted.append((slot.name, "sum"))
             case "sum":
-                inputs[slot.name] = _with_nan(column, table, slot)
+                inputs[slot.name] = _with_room(_with_nan(column, table, slot))
                 wanted.append((slot.name, "sum", pc.ScalarAggregateOptions(min_count=1)))
                 if slot.type == "bigint":
                     inputs[f"{slot.name}?"] = column.cast(pa.float64(), safe=False)
@@ -76,6 +76,20 @@ def _with_nan(column: pa.ChunkedArray, table: pa.Table, slot: Slot) -> pa.Chunke
     return pc.if_else(some, pc.fill_null(column, pa.scalar(np.nan, column.type)), pa.scalar(None, column.type))
 
 
+def _with_room(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decimals so wide that their sum is exact: Arrow adds up 128 bits, and what goes over is another number."""
+    kind = column.type
+    if not pa.types.is_decimal(kind) or not column.length():
+        return column
+    span = pc.min_max(column).as_py()
+    if span["min"] is None:
+        return column
+    most = max(abs(span["min"]), abs(span["max"]))
+    if most * column.length() < Decimal(10) ** (kind.precision - kind.scale):
+        return column
+    return column.cast(pa.decimal256(76, kind.scale))
+
+
 def _sum(found: pa.Table, slot: Slot, kind: pa.DataType) -> pa.ChunkedArray:
     total = found.column(f"{slot.name}_sum")
     if slot.op == "sum" and slot.type == "bigint" and found.num_rows:
@@ -100,7 +114,9 @@ def _overflow(slot: Slot, bound: object) -> OperatorError:
         "a sum does not fit its type any more.",
         why=f"it passed {bound} ({slot.type})",
         effect="the frame was not sealed; state and outputs are those of the frame before",
-        do="sum a decimal: cast the column to decimal(38,0) with map() before the aggregate",
+        do="sum a decimal: cast the column to decimal(38,0) with map() before the aggregate"
+        if slot.type == "bigint"
+        else "sum fewer digits: cast the column to a decimal with a smaller scale, or to double, with map() before the aggregate",
     )
 
 

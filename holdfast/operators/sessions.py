@@ -9,6 +9,12 @@ closes. Spark reduces a frame to its own sessions first; here they are merged wi
 the open ones. A session of late rows alone, whose time was over before this
 frame, is counted as late; late rows that touch an open session still count.
 
+A late row may also be one that a session which was emitted lacks: then the session
+it opens or extends is counted as late, once. To know it, the end of the last session
+that was emitted is remembered, as an entry of the lists that has no rows, while a
+row may come that reaches back to it: as long as a session is open, or one that
+would begin there is not over.
+
 Pure: no session of Spark's, clock or file.
 """
 
@@ -50,6 +56,9 @@ __all__ = ["Sessions", "session_windows"]
 _NO_TIME = "timestamp '0001-01-01 00:00:00Z'"
 
 
+_NEVER = np.int64(-(2**62))  # before every moment, and far from the least number there is
+
+
 @dataclass(frozen=True)
 class Sessions:
     """The function of an aggregate over sessions."""
@@ -86,6 +95,7 @@ class Sessions:
         owners = group_ids([heads.column(name) for name in names])
         inner = [name for name in self.rows.names if name not in names]
         held, held_by = unpack_lists(before, inner)
+        held, held_by, emitted = _remembered(held, held_by, owners.ids[: before.num_rows], owners.count)
         parts = pa.concat_tables([held, fresh.select(inner).cast(held.schema)]).combine_chunks()
         owner = np.concatenate([owners.ids[held_by], owners.ids[before.num_rows :]])
         is_fresh = np.arange(len(owner)) >= held.num_rows
@@ -99,29 +109,63 @@ class Sessions:
         end = pd.Series(end).groupby(session.ids).max().to_numpy(dtype=np.int64)
         owner = owner[session.first]
         only_fresh = np.bincount(session.ids, ~is_fresh, session.count) == 0
+        begun_fresh = is_fresh[session.first]
 
         wake = end + self.lateness_us + 1
         late = only_fresh & (wake <= micros_of(since)) if since is not None else wake < wake
         late_rows += _rows(slots.filter(pa.array(late)))
+        late_rows += int((begun_fresh & ~late & (start <= emitted[owner])).sum())
         closed = (wake <= micros_of(boundary)) & ~late
         bounds = {"window_start": timestamps(start[closed]), "window_end": timestamps(end[closed])}
         keys = heads.take(pa.array(owners.first))
         out = self.shape.output(
             keys.take(pa.array(owner[closed])), slots.filter(pa.array(closed)), bounds, late_rows=late_rows
         )
+        np.maximum.at(emitted, owner[closed], end[closed])
         kept = ~closed & ~late
         open_ = pa.table(
             [timestamps(start), timestamps(end), *slots.columns], names=["_start", "_end", *slots.column_names]
         ).filter(pa.array(kept))
-        return df_of(self._packed(keys, owner[kept], wake[kept], open_.select(inner))), out
+        return df_of(
+            self._packed(keys, owner[kept], wake[kept], open_.select(inner), emitted, micros_of(boundary))
+        ), out
 
-    def _packed(self, keys: pa.Table, owner: np.ndarray, wake: np.ndarray, open_: pa.Table) -> pa.Table:
-        """One row per key that has an open session; sessions are sorted by key."""
-        own = group_ids([owner])
-        soonest = pd.Series(wake).groupby(own.ids).min().to_numpy(dtype=np.int64)
-        heads = keys.take(pa.array(owner[own.first]))
-        lists = pack_lists(open_, own.ids, own.count, self.state)
-        return pa.table([*heads.columns, timestamps(soonest), *lists], schema=self.state.arrow)
+    def _packed(
+        self, keys: pa.Table, owner: np.ndarray, wake: np.ndarray, open_: pa.Table, emitted: np.ndarray, boundary_us: int
+    ) -> pa.Table:  # fmt: skip
+        """One row per key that has an open session, or of which one is remembered; sessions are sorted by key."""
+        over = emitted + self.gap_us + self.lateness_us + 1
+        has_open = np.bincount(owner, minlength=len(emitted)) > 0
+        told = np.flatnonzero((emitted > _NEVER) & (has_open | (over > boundary_us)))
+        soonest = np.full(len(emitted), np.iinfo(np.int64).max)
+        soonest[told[~has_open[told]]] = over[told[~has_open[told]]]
+        np.minimum.at(soonest, owner, wake)
+        ends = timestamps(emitted[told])
+        known = {"_start": ends, "_end": ends, "_rows": pa.array(np.zeros(len(told), dtype=np.int64))}
+        fields = [(name, self.rows.arrow.field(name).type) for name in open_.column_names]
+        entries = pa.table(
+            [known.get(name, pa.nulls(len(told), kind)) for name, kind in fields], schema=pa.schema(fields)
+        )
+        owner = np.concatenate([owner, told])
+        order = np.argsort(owner, kind="stable")
+        sessions = pa.concat_tables([open_.cast(entries.schema), entries]).take(pa.array(order))
+        own = group_ids([owner[order]])
+        mine = owner[order][own.first]
+        lists = pack_lists(sessions, own.ids, own.count, self.state)
+        columns = [*keys.take(pa.array(mine)).columns, timestamps(soonest[mine]), *lists]
+        return pa.table(columns, schema=self.state.arrow)
+
+
+def _remembered(
+    held: pa.Table, held_by: np.ndarray, ids: np.ndarray, count: int
+) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """The open sessions and whose they are; by owner the end of the last session that was emitted."""
+    emitted = np.full(count, _NEVER)
+    is_over = held.column("_rows").to_numpy() == 0
+    if not is_over.any():
+        return held, held_by, emitted
+    emitted[ids[held_by[is_over]]] = micros(held.column("_end"))[is_over]
+    return held.filter(pa.array(~is_over)), held_by[~is_over], emitted
 
 
 def _sessions(owner: np.ndarray, start: np.ndarray, end: np.ndarray) -> Groups:

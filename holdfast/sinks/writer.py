@@ -19,6 +19,7 @@ import pyarrow.types as kinds
 
 from holdfast.errors import Broken, Finding, SinkError, UsageError
 from holdfast.frames.identity import FrameRecord
+from holdfast.frames.waiting import NotAsDeclared, as_declared
 from holdfast.graph.schemas import Schema, folded
 from holdfast.sinks.owners import Owner, Taking
 from holdfast.sinks.refusing import Aside
@@ -208,26 +209,22 @@ def fitted(record: FrameRecord, table: pa.Table, context: SinkContext) -> pa.Tab
             effect="the frame was not written",
             do="this is a defect of Holdfast: report it with this text",
         )
-    wanted = context.schema.arrow
-    if table.schema.equals(wanted):
-        return table
-    if record.epoch < context.epoch:
-        # Sealed by a run before this one, whose stream did not have these columns yet.
-        for name in set(wanted.names) - set(table.column_names):
-            table = table.append_column(wanted.field(name), pa.nulls(table.num_rows, wanted.field(name).type))
-        for name in table.column_names:
-            if name not in wanted.names and table.column(name).null_count < table.num_rows:
-                raise _column_gone(record, name, context)
-    return table.select(wanted.names).cast(wanted)
+    if record.epoch >= context.epoch:
+        wanted = context.schema.arrow
+        return table if table.schema.equals(wanted) else table.select(wanted.names).cast(wanted)
+    try:  # sealed by a run before this one: its stream may not have had these columns yet
+        return as_declared(table, context.schema, fills=True)
+    except NotAsDeclared as error:
+        raise _made_otherwise(record, error, context) from error
 
 
-def _column_gone(record: FrameRecord, column: str, context: SinkContext) -> SinkError:
+def _made_otherwise(record: FrameRecord, error: NotAsDeclared, context: SinkContext) -> SinkError:
     return SinkError(
         "HF-K001",
         "TableDoesNotFit",
-        f"frame {record.n} of {record.stream!r} has a column {column!r}, which the stream no longer has.",
+        f"frame {record.n} of {record.stream!r} has {error.what}.",
         where=context.where,
-        why="it was sealed by a run before, and waits; the operator was changed meanwhile: the column's values would be lost",
+        why="it was sealed by a run before, and waits; the operator was changed meanwhile: values would be lost or others",
         effect="nothing of the frame was written; it and those after it wait sealed",
         do=f"make it, and those after it, with the operator as it is now: holdfast remake {record.stream} {record.n}\n"
         "or run with the operator as it was until the sink has them, then with the change",

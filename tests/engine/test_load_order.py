@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.engine.unit.worker import Load
+from holdfast.errors import UnitError
+from holdfast.frames.files import seal_frame
+from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from tests.sources.conftest import SECOND, Driver
@@ -62,3 +66,19 @@ def test_rows_that_were_left_out_are_those_of_the_file():
 def test_what_rises_in_time_is_left_as_it_is():
     rows = [(0, at, None, float(at)) for at in range(4)]
     assert loaded(rows, ("x",)) == [("0.0",), ("1.0",), ("2.0",), ("3.0",)]
+
+
+def test_a_frame_that_was_sealed_with_its_columns_in_another_order_is_read_by_their_names(tmp_path):
+    """Spark takes columns by place: after a `select` was turned round, frames that waited had their values swapped."""
+    table = pa.table({"a": pa.array([1, 2], pa.int32()), "b": pa.array([3, 4], pa.int32())})
+    was = Schema.of("a int, b int")
+    record = seal_frame(tmp_path, table, was, None, stream="warm", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1)
+    port = {"file": str(tmp_path / record.path)}
+
+    now = Schema.of("b int, a int")
+    [batch] = Load("warm", now, 1).rows(port, 0)
+    assert batch.schema.names == ["b", "a"] and batch.to_pylist() == [{"a": 1, "b": 3}, {"a": 2, "b": 4}]
+
+    with pytest.raises(UnitError, match="holdfast remake warm 1") as caught:
+        list(Load("warm", Schema.of("a int, c int"), 1).rows(port, 0))
+    assert caught.value.code == "HF-U091"

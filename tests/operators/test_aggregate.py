@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import itertools
 import math
 import pickle
 from decimal import Decimal
@@ -173,6 +175,27 @@ def test_a_sum_that_passes_bigint_is_an_error_not_a_wrong_number():
     big = table_of_rows([(1, 1, "a", 1.0, 2**62, None)])
     with pytest.raises(OperatorError, match="HF-O023"):
         run(keyed, [big, big])
+
+
+@pytest.mark.parametrize("amount", ["9e37", "6e37", "-9e37"])
+def test_a_sum_that_passes_its_decimal_is_an_error_not_a_wrong_number(amount):
+    """Arrow adds up 128 bits: 9e37 and 9e37 gave -160282366920938463463374607431768211456."""
+    schema = Schema.of("ts timestamp, zone int, amount decimal(38,0)")
+    keyed = make_aggregate({"by": "zone", "emits": {"s": "sum(amount)"}}, schema)
+    large = pa.table([[START], [1], [Decimal(amount)]], names=schema.names).cast(schema.arrow)
+    with pytest.raises(OperatorError, match="HF-O023(.|\n)*double"):
+        run(keyed, [large, large])
+
+
+def test_a_sum_that_just_fits_its_decimal_is_exact():
+    schema = Schema.of("ts timestamp, zone int, amount decimal(38,2)")
+    keyed = make_aggregate({"by": "zone", "emits": {"s": "sum(amount)"}}, schema)
+    most = Decimal("9" * 36 + ".99")
+    with decimal.localcontext(prec=80):
+        amounts = [most - 1, Decimal("0.99"), Decimal("0.01"), -most, most]
+        expected = list(itertools.accumulate(amounts))
+    frames = [pa.table([[START], [1], [each]], names=schema.names).cast(schema.arrow) for each in amounts]
+    assert [out.column("s").to_pylist() for out in run(keyed, frames)] == [[each] for each in expected]
 
 
 def test_a_mean_of_large_integers_does_not_overflow():

@@ -7,7 +7,7 @@ from collections import Counter
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import ProcessRefused
@@ -107,10 +107,7 @@ def test_time_windows_equal_the_batch(rows, window, seconds, arrow):
         assert boundary == END or row[2] > boundary - frame
 
 
-@settings(max_examples=25, deadline=None)
-@given(readings, st.sampled_from([1, 5, 20, 50]), frame_seconds, st.booleans())
-def test_sessions_equal_the_batch(rows, gap, seconds, arrow):
-    """A frame boundary inside a session, or at its very end, must not split it."""
+def sessions_in_batch(rows, gap: int) -> Counter:
     expected = Counter()
     for zone in {zone for _, zone, _ in rows}:
         own = sorted(r for r in rows if r[1] == zone)
@@ -120,6 +117,14 @@ def test_sessions_equal_the_batch(rows, gap, seconds, arrow):
                 sessions.append([])
             sessions[-1].append(row)
         expected.update(summary(zone, at(s[0][0]), at(s[-1][0] + gap), s) for s in sessions)
+    return expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(readings, st.sampled_from([1, 5, 20, 50]), frame_seconds, st.booleans())
+def test_sessions_equal_the_batch(rows, gap, seconds, arrow):
+    """A frame boundary inside a session, or at its very end, must not split it."""
+    expected = sessions_in_batch(rows, gap)
     found = run(aggregate(session_ms=gap * 100), sessioned, table(rows), seconds, arrow=arrow)
     assert Counter(row for _, row in found) == expected
     for boundary, row in found:
@@ -207,6 +212,29 @@ def test_late_rows_of_sessions():
     machine, outs = feed(aggregate(session_ms=500, emits=emits), sessioned, frames, step=10)
     assert outs == [[], [(1, at(1), 4)], [], [], []]
     assert machine.late_rows == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1, 2]), st.integers(0, 4)), max_size=10),
+    st.sampled_from([3, 8, 15]),
+    st.sampled_from([0, 4, 12]),
+)
+@example([(1, 1, 0), (8, 1, 1)], 8, 0)  # opens a session of its own
+@example([(1, 1, 0), (14, 1, 0), (8, 1, 1)], 8, 0)  # extends the next one
+def test_sessions_equal_the_batch_or_it_is_told_that_rows_came_too_late(rows, gap, lateness):
+    """A late row whose session had been emitted opened another one, or extended the next, and nobody was told."""
+    step = 10
+    frames = [[] for _ in range(13)]
+    for time, zone, delay in rows:
+        frames[time // step + delay].append((time, zone, 1.0))
+    keyed = aggregate(session_ms=gap * 100, lateness_ms=lateness * 100)
+    machine, outs = feed(keyed, sessioned, frames, step=step)
+    last = machine.frame(sessioned(keyed, table([])), n=14, boundary=END, since=at(130))
+    found = Counter(row for out in outs for row in out) + Counter(tuple(row.values()) for row in last.to_pylist())
+    is_batch = found == sessions_in_batch([(time, zone, 1.0) for time, zone, _ in rows], gap)
+    assert is_batch == (machine.late_rows == 0)
+    assert machine.state.num_rows == 0
 
 
 def test_a_late_row_joins_two_open_sessions():

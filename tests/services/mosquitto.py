@@ -95,7 +95,7 @@ class Mosquitto:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def publish(self, messages: Iterable[tuple[str, bytes | str]], qos: int = 1) -> None:
+    def publish(self, messages: Iterable[tuple[str, bytes | str]], qos: int = 1, retain: bool = False) -> None:
         """Returns when they are out; with QoS 1, when the broker has acknowledged all of them."""
         client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2)
         if self._login is not None:
@@ -106,7 +106,7 @@ class Mosquitto:
         client.loop_start()
         try:
             assert connected.wait(20)
-            sent = [client.publish(topic, payload, qos=qos) for topic, payload in messages]
+            sent = [client.publish(topic, payload, qos=qos, retain=retain) for topic, payload in messages]
             for each in sent:
                 each.wait_for_publish(30)
                 assert each.is_published()

@@ -344,6 +344,19 @@ def test_a_waiting_frame_loses_no_column_that_the_stream_lost_meanwhile(database
     assert database.rows("select zone, note from average order by zone") == [(1, "a"), (2, None)]
 
 
+def test_a_waiting_frame_is_not_written_in_a_narrower_type_that_the_stream_has_meanwhile(database, context):
+    """0.1 that waited as a double was written as 0.10000000149011612, and of a struct the field that was taken out was lost."""
+    narrow = Schema.of("zone int, ts timestamp, mean float")
+    with closing(database.sink(context())) as sink:
+        sink.write([make_frame(1, [(1, 1, 0.1)])])
+    with closing(database.sink(context(epoch=2, schema=narrow))) as sink:
+        with pytest.raises(SinkError, match="'mean'(.|\n)*holdfast remake average 2") as caught:
+            sink.write([make_frame(2, [(2, 2, 0.1)], epoch=1)])
+        assert caught.value.code == "HF-K001"
+        assert sink.write([make_frame(2, [(2, 2, 0.5)], epoch=1)]) == [True]
+    assert database.rows("select zone, mean from average order by zone") == [(1, 0.1), (2, 0.5)]
+
+
 def test_neither_keys_nor_our_own_columns_are_added(database, context):
     database.run(f"create table average (zone integer, ts {TIME[database.module]}, mean double precision)")
     with pytest.raises(SinkError, match="'_frame'") as caught:

@@ -18,6 +18,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from holdfast.sources.live.elements import table_of
 from holdfast.sources.live.wire import Record
+from holdfast.sources.parse import text
 from holdfast.sources.parse.bad import Terms
 
 from .conftest import SECOND
@@ -242,3 +243,11 @@ def test_what_no_record_can_hold_is_said_when_it_is_declared(format, kind):
     if format == "json":
         with pytest.raises(UsageError, match="HF-C034"):
             read.mqtt("mqtt://127.0.0.1/a/b").check_schema("probes", Schema.of(f"v {kind}"))
+
+
+def test_a_block_of_rows_whose_fields_are_all_empty_has_these_rows():
+    """It was taken for an empty one where the delimiter is a tab."""
+    options = (("columns", ("a", "b")), ("delimiter", "\t"), ("quote", '"'))
+    table = text.parse(b"\t\n\t\r\n\n", "csv", options, Schema.of("a string, b int"), "a.tsv", 0)
+    assert table.to_pylist() == [{"a": None, "b": None}] * 2
+    assert text.parse(b"\r\n\n", "csv", options, Schema.of("a string, b int"), "a.tsv", 0).num_rows == 0

@@ -202,3 +202,26 @@ def test_what_names_nothing_for_ever_is_no_id(kind):
     for reader in (read.lines("tcp://127.0.0.1:9000", id="serial"), read.mqtt("mqtt://127.0.0.1/a/b", id="serial")):
         with pytest.raises(UsageError, match="HF-C034"):
             reader.check_schema("probes", Schema.of(f"ts timestamp, serial {kind}"))
+
+
+def test_a_line_of_empty_fields_is_a_row(driver):
+    """Answered ok, it was taken for an empty line where the delimiter is a tab; and so was a text of blanks."""
+    schema = Schema.of("name string, place string")
+    for fields, delimiter, expected in (
+        (b"\t", "\t", {"name": None, "place": None}),
+        (b" \t ", "\t", {"name": " ", "place": " "}),
+        (b" , ", ",", {"name": " ", "place": " "}),
+    ):
+        for scheme in ("tcp", "http"):
+            driver.set(schema=schema, time=None, directory=driver.folder / f"{scheme}-{fields.hex()}")
+            url = f"{scheme}://127.0.0.1:0/probes"
+            with Listening(driver, url, format="csv", delimiter=delimiter) as listening:
+                if scheme == "http":
+                    assert listening.post("/probes", fields + b"\r\n\n") == (200, "ok 1\n")
+                else:
+                    with listening.tcp() as client:
+                        client.sendall(fields + b"\r\n\n")
+                        answers(client, 2)
+                listening.source._log.settle()
+                logged = logged_rows(driver.context.directory / "log", Schema.of(f"{schema.ddl}, _arrival_us bigint"))
+            assert [{name: row[name] for name in schema.names} for row in logged] == [expected]

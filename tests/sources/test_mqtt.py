@@ -321,3 +321,36 @@ def test_frames_are_cut_by_the_time_in_the_payload(broker, tmp_path):
         source.set_clock(FrameClock.starting(source.first_time_us(), SECOND))
         frames = source.frames(threading.Event())
         assert [next(frames).rows for _ in range(3)] == [2, 1, 0]
+
+
+def forget_session(broker, client_id="holdfast-ward-ecg"):
+    """As a broker does that was set up anew, or whose sessions expire: another client under our name wanted a clean one."""
+    other = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=client_id, clean_session=True)
+    other.connect("127.0.0.1", broker.port)
+    other.loop_start()
+    until(other.is_connected)
+    other.disconnect()
+    other.loop_stop()
+
+
+def test_a_retained_message_that_is_in_the_log_is_not_taken_again_when_the_broker_has_forgotten_us(
+    broker, tmp_path, caplog
+):
+    """A new subscription brings retained messages once more, under another number and not marked as repeated."""
+    topic, body = message(0)
+    with opened(reader(broker), tmp_path / "s") as source:
+        broker.publish([(topic, body)], retain=True)  # comes as it is published
+        broker.publish([message(1)])
+        take_in(source, 2)
+    forget_session(broker)
+    broker.publish([message(2, "bob")], retain=True)  # nobody has had this one
+    with opened(reader(broker), tmp_path / "s") as source:
+        take_in(source, 3)
+        broker.publish([message(3)])
+        take_in(source, 4)
+    forget_session(broker)
+    with opened(reader(broker), tmp_path / "s") as source:
+        broker.publish([message(4)])
+        take_in(source, 5)
+    assert sorted(numbers(tmp_path / "s")) == [0, 1, 2, 3, 4]
+    assert [each.getMessage() for each in caplog.records if "no longer knows the session" in each.getMessage()] != []

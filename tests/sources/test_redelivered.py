@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.frames.sums import write_arrow
 from holdfast.graph.schemas import Schema
+from holdfast.sources.live.feed import Delivery
 from holdfast.sources.live.log import SourceLog
 from holdfast.sources.live.redelivered import Redelivered
 
@@ -78,4 +79,18 @@ def test_ids_outlive_a_run_without_id(tmp_path):
     without.saw(2, table, {"keys": ["k"]})
     without.outlive({2})
     assert Redelivered(file, log, "a").without_known(table).num_rows == 0
+    log.close()
+
+
+def test_a_kept_copy_is_known_by_its_content_as_long_as_its_delivery_is(tmp_path):
+    """It comes under another number; a new message with the same bytes is no copy."""
+    log, file = SourceLog(tmp_path / "log", Schema.of("id bigint")), tmp_path / "redelivered.arrow"
+    known = Redelivered(file, log, None)
+    known.saw(1, pa.table({"id": [1]}), {"keys": ["7:aa"], "deliveries": 1})
+    copy, other, live = (
+        Delivery([], key=key, kept=kept) for key, kept in (("9:aa", True), ("9:bb", True), ("9:aa", False))
+    )
+    assert known.without_repeats([copy, other, other, live]) == [other, live]
+    known.outlive({1})
+    assert Redelivered(file, log, None).without_repeats([copy]) == [], "in the next run too"
     log.close()

@@ -19,6 +19,7 @@ from holdfast.declare.loading import load
 from holdfast.engine.check.types import infer
 from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
+from holdfast.records.remaking import remake_frame
 
 KILN = """
 import holdfast as hf
@@ -380,6 +381,11 @@ PLANS = {
         lambda process: process.map("f", of="probes", select=["max(ts) as ts", "max(zone) as zone"]), "aggregate(...)",
         lambda process: process.aggregate("f", of="probes", by=["zone", "ts"], emits={"n": "count(*)"}),
     ),
+    "HF-G050 of an aggregate": (
+        lambda process: process.aggregate("f", of="probes", by=["zone", "ts"], emits={"n": "sum(lag(zone) over (order by ts))"}),
+        "compute it before 'f', within a frame, as @process.operator: return rows.selectExpr(...)",
+        own(lambda probes: probes.selectExpr("ts", "zone", "lag(zone) over (order by ts, zone) as before")),
+    ),
     "HF-C050": (
         own(lambda probes: probes.selectExpr("ts", "zone", "ts - timestamp'2026-01-05' as age")), "cast(age as decimal(18,6))",
         own(lambda probes: probes.selectExpr("ts", "zone", "ts - timestamp'2026-01-05' as age").selectExpr("ts", "zone", "cast(age as decimal(18,6))")),
@@ -471,3 +477,42 @@ def test_a_stream_of_sparks_is_read_once_its_function_returns_one(spark, tmp_pat
     process.map("all", of="rates", select=["*"])
     process.sink("all", hf.write.callback(lambda table, n: None))
     assert found(process, spark) == []
+
+
+TWO = """
+import holdfast as hf
+p = hf.StreamProcess("kiln", frame="1 second", time="ts")
+p.source("probes", hf.read.files("probes.csv"), schema="ts timestamp, zone int, celsius double")
+
+@p.operator(over="frame")
+def warm(probes):
+    return probes.selectExpr("ts", "zone", "zone * 10 as site")
+
+@p.operator(over="frame", apart=True)
+def known(warm):
+    return warm.selectExpr("ts", "if(second(ts) = 3, raise_error('no'), zone) as zone", "site")
+
+p.sink("known", hf.write.sqlite("kiln.db", "known"))
+"""
+
+
+def test_frames_that_waited_for_a_unit_are_made_again_with_the_columns_of_today(kiln):
+    """HF-U091. In another order they were read by place: zone and site were swapped in the table, without a word."""
+    kiln.text = TWO
+    kiln.refused("HF-O001", "run again")
+    mended = TWO.replace("if(second(ts) = 3, raise_error('no'), zone) as zone", "zone")
+    kiln.text = mended.replace('"zone", "zone * 10 as site"', '"zone", "zone * 10 as place"').replace(
+        '"zone", "site"', '"zone", "place as site"'
+    )
+    error = kiln.refused("HF-U091", "holdfast remake warm 4")
+    assert "'site', which the stream no longer has" in error.what
+    kiln.text = mended.replace('"zone", "zone * 10 as site"', '"zone * 10 as site", "zone"')
+    assert kiln.run(until=5) is None, "by name"
+    kiln.text = mended.replace('"zone", "zone * 10 as site"', '"zone", "zone * 10 as place"').replace(
+        '"zone", "site"', '"zone", "place as site"'
+    )
+    kiln.refused("HF-U091", "holdfast remake warm 6")
+    remake_frame(kiln.folder / "state", "warm", 6, who="ann")
+    assert kiln.run() is None
+    rows = sqlite3.connect(kiln.folder / "kiln.db").execute("select zone, site from known").fetchall()
+    assert sorted(rows) == sorted((zone, 10 * zone) for zone in (1, 2) for _ in range(FRAMES))

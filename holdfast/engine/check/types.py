@@ -170,9 +170,9 @@ class _Typing:
         dfs = list(ports.values())
         if operator.kind in ("aggregate", "join"):
             function = keyed_function(operator, self._inputs, graph, type_of_in(dfs[0]))
-            self._look(
-                [prepare(df) for prepare, df in zip(function.prepare, dfs, strict=True)], function.float_sensitive
-            )
+            prepared = [prepare(df) for prepare, df in zip(function.prepare, dfs, strict=True)]
+            self.findings += _beyond_a_row(operator, prepared, "Window")
+            self._look(prepared, function.float_sensitive)
             self.schemas = {operator.outputs[0]: function.emits}
             return
         if operator.kind in ("frame", "stream"):
@@ -258,20 +258,29 @@ def _time_of(graph: Graph) -> str | None:
     return graph.time if isinstance(graph.time, str) else None
 
 
-def _beyond_a_row(operator: Operator, dfs: list[DataFrame]) -> list[Finding]:
-    """A built-in without memory may be handed several frames at once: what looks at other rows would mix them."""
+_BEYOND = "Aggregate|Window|Sort|Distinct"
+
+
+def _beyond_a_row(operator: Operator, dfs: list[DataFrame], nodes: str = _BEYOND) -> list[Finding]:
+    """A built-in may be handed several frames at once: an expression that looks at other rows would mix them.
+
+    `nodes`: of Spark's plan, what the built-in has none of itself.
+    """
     for df in dfs:
         tree = df._jdf.queryExecution().analyzed().treeString()
-        found = re.search(r"^[\s:+-]*(Aggregate|Window|Sort|Distinct)\b", tree, flags=re.MULTILINE)
+        found = re.search(rf"^[\s:+-]*({nodes})\b", tree, flags=re.MULTILINE)
         if found is not None:
             what = {"Aggregate": "an aggregate", "Window": "a window function"}.get(found[1], "an order of rows")
+            keeps = "aggregate(...) keeps results over frames; within a frame write it as @process.operator:"
+            if operator.kind == "aggregate":
+                keeps = f"compute it before {operator.name!r}, within a frame, as @process.operator:"
             return [
                 Finding(
                     "HF-G050", "NotRowByRow", f"operator {operator.name!r} ({operator.kind}) uses {what}.",
                     where=_where(operator),
                     why=f"what {operator.kind}() makes of a row depends on that row alone, so that several frames can be taken at once",
                     effect=_NOTHING,
-                    do="aggregate(...) keeps results over frames; within a frame write it as @process.operator: return rows.selectExpr(...)",
+                    do=f"{keeps} return rows.selectExpr(...)",
                 )
             ]  # fmt: skip
     return []

@@ -27,12 +27,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.errors import UnitError
 from holdfast.failpoints import strike_here
 from holdfast.frames.content import canonical, checksum
 from holdfast.frames.files import read_frame, write_frame
 from holdfast.frames.identity import Kind
 from holdfast.frames.layout import one_chunk, plain
 from holdfast.frames.order import total_order
+from holdfast.frames.waiting import NotAsDeclared, as_declared
 from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import FRAME
 from holdfast.protocols.taint import Mark
@@ -115,7 +117,7 @@ class Load:
     def rows(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
         if "file" in port:
             if port["file"]:
-                _, table = read_frame(Path(port["file"]))
+                table = self._sealed(Path(port["file"]))
                 table = table if self.columns is None else table.select(list(self.columns))
                 size = -(-table.num_rows // self.chunks)
                 part = table.slice(chunk * size, size)
@@ -127,6 +129,23 @@ class Load:
                 schema = self.read_schema if reference.format in ("parquet", "arrow") else self.schema
                 for rows in load(reference, schema, chunk, self.chunks):
                     yield rows if self.columns is None else rows.select(list(self.columns))
+
+    def _sealed(self, path: Path) -> pa.Table:
+        """A frame of another unit, by the names of its columns: Spark takes what it is handed by place."""
+        record, table = read_frame(path)
+        try:
+            return as_declared(table, self.schema, fills=False)
+        except NotAsDeclared as error:
+            raise UnitError(
+                "HF-U091",
+                "MadeOtherwise",
+                f"frame {record.n} of {record.stream!r} has {error.what}.",
+                where=f"stream {record.stream!r}, frame {record.n}",
+                why="it was sealed by a run before, and waits; the operator that made it was changed meanwhile",
+                effect="nothing was made of it; it and those after it wait sealed",
+                do=f"make it, and those after it, with the operator as it is now: holdfast remake {record.stream} {record.n}\n"
+                "or run with the operator as it was until it is read, then with the change",
+            ) from error
 
     def _marked(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
         if self.many:

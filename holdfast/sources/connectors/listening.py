@@ -30,6 +30,7 @@ from holdfast.sources.connectors.door import Door, Guest, Limits, bearer_is, is_
 from holdfast.sources.live.feed import Delivery, Known
 from holdfast.sources.live.notices import Notices
 from holdfast.sources.live.wire import Record, split_payload
+from holdfast.sources.parse.text import is_blank
 
 __all__ = ["LineFeed"]
 
@@ -239,7 +240,7 @@ class LineFeed:
                     return self._turn_away(client, "token refused: the first line is 'token VALUE'")
                 client.sendall(b"ok 0\n")
             first = False
-            whole = [line for line in lines if line.strip()]
+            whole = [line for line in lines if not is_blank(line, self._format)]
             if whole and not self._deliver(whole, where, guest):
                 return self._turn_away(client, "stopped before it was synced: send it again", silent=True)
             del held[: cut + 1]
@@ -271,7 +272,8 @@ class LineFeed:
             if not self.door.hold(guest, len(body)):
                 return self._answer_refused(request, 429, _MUCH)
         one = self._format == "json" and body.lstrip()[:1] == b"["
-        lines = [bytes(body)] if one else [line for line in bytes(body).split(b"\n") if line.strip()]
+        lines = [line for line in bytes(body).split(b"\n") if not is_blank(line, self._format)]
+        lines = [bytes(body)] if one else lines
         body.clear()
         if lines and not self._deliver(lines, f"client {request.client_address[0]}", guest):
             request.close_connection = True

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import random
 import select
@@ -34,6 +35,7 @@ from holdfast.sources.live.wire import split_payload
 
 __all__ = ["MqttFeed"]
 
+_log = logging.getLogger("holdfast.sources")
 # A broker that is gone without a word is noticed after one and a half of these.
 KEEPALIVE_S = 20
 # Tries to reach a broker that is away: at once quickly, then at most so far apart.
@@ -232,6 +234,11 @@ class MqttFeed:
         if self._goes_on and known == wanted:
             self._is_ready()  # subscribing again would bring retained messages once more
             return
+        if not self._goes_on and known == wanted:
+            _log.warning(
+                "source %s: broker %s no longer knows the session of client %s; what it was to keep for us is lost",
+                self._source, self._address, self._client_id,
+            )  # fmt: skip
         if self._goes_on and known is not None and known["filter"] != wanted["filter"]:
             client.unsubscribe(known["filter"])
         client.subscribe(self._topic.filter, qos=1)
@@ -257,7 +264,9 @@ class MqttFeed:
             key = f"{message.mid}:{seen}"
         with self._changed:
             again = message.dup and self._goes_on
-            self._waiting.append(Delivery(items, token if message.qos else UNACKNOWLEDGED, key=key, again=again))
+            token = token if message.qos else UNACKNOWLEDGED
+            # A retained one comes with each new subscription: once more if the broker has forgotten ours.
+            self._waiting.append(Delivery(items, token, key=key, again=again, kept=message.retain))
             self._changed.notify_all()
 
     def _on_disconnect(self, client, userdata, flags, reason, properties) -> None:

@@ -423,7 +423,7 @@ class OpenGrowing:
         """The mark of a .gz file's first row; '' if it has none."""
         head, mark = text.read_bytes(known.path, 0, text.BLOCK_BYTES), text.csv_mark(known.format, options)
         start = text.header_end(head, mark, known.path) if known.format == "csv" and options.get("header", True) else 0
-        return _row_mark(head, start) if head[start:].strip() else ""
+        return "" if text.is_blank(head[start:], known.format) else _row_mark(head, start)
 
     def _is_being_copied(self, known: Watched) -> bool:
         """HF-S062 if it is a copy of what was read; True if it may become one: it has no row yet that the other has not."""

@@ -40,6 +40,9 @@ class Delivery:
     mark: dict[str, Any] | None = None
     key: str = ""  # equal when the same delivery is made again; "" if it cannot be told
     again: bool = False  # whoever delivers says that it may have come before
+    kept: bool = (
+        False  # a copy that whoever delivers keeps for those who come later: under another number, if it came before
+    )
 
 
 class Feed(Protocol):

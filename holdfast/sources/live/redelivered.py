@@ -45,17 +45,23 @@ class Redelivered:
         self._kept: deque[_Kept] = deque()
         self._ids: dict[Any, int] = {}
         self._keys: dict[str, int] = {}
+        self._contents: dict[str, int] = {}  # of these keys, whatever number they came under
         self._gone: set[int] = set()  # batches of those that are no longer in the log
         for kept in self._read_back(log):
             self._add(kept)
 
     def without_repeats(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Those that did not come before, here or earlier. Only one marked as repeated can be known."""
-        new, keys = [], set()
+        """Those that did not come before, here or earlier. Only one marked as repeated, or kept for us, can be known."""
+        new: list[Delivery] = []
+        keys, contents = set(), set()
         for each in deliveries:
-            if not (each.again and each.key and (each.key in self._keys or each.key in keys)):
+            content = _content(each.key)
+            came = each.again and (each.key in self._keys or each.key in keys)
+            came = came or (each.kept and (content in self._contents or content in contents))
+            if not (each.key and came):
                 new.append(each)
                 keys.add(each.key)
+                contents.add(content)
         return new
 
     def without_known(self, table: pa.Table) -> pa.Table:
@@ -102,9 +108,11 @@ class Redelivered:
         self._kept.append(kept)
         self._ids.update(dict.fromkeys(kept.ids, kept.batch))
         self._keys.update(dict.fromkeys(kept.keys, kept.batch))
+        self._contents.update(dict.fromkeys(map(_content, kept.keys), kept.batch))
 
     def _forget(self, kept: _Kept) -> None:
-        for known, gone in ((self._ids, kept.ids), (self._keys, kept.keys)):
+        contents = [_content(key) for key in kept.keys]
+        for known, gone in ((self._ids, kept.ids), (self._keys, kept.keys), (self._contents, contents)):
             for each in gone:
                 if known.get(each) == kept.batch:
                     del known[each]
@@ -170,6 +178,11 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
     elif pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     return column.to_pylist()
+
+
+def _content(key: str) -> str:
+    """What a key says of topic and bytes: all but the number it came under."""
+    return key.rpartition(":")[2]
 
 
 def _cannot_repeat(note: dict[str, Any]) -> bool:

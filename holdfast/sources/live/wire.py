@@ -160,7 +160,9 @@ def _table(records: Sequence[Record], terms: Terms) -> pa.Table:
             raise new_columns(new, where) from error
         raise
     if table.num_rows != len(records):
-        raise ValueError("it is empty" if not records[0].raw.strip() else "it holds more than one object")
+        raise ValueError(
+            "it is empty" if text.is_blank(records[0].raw, records[0].format) else "it holds more than one object"
+        )
     if records[0].format == "json" and terms.missing != "null":
         check_there(list(map(_RAW, records)), table)
     columns = dict(zip(table.column_names, table.columns, strict=True))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from holdfast.errors import SourceError
+from holdfast.frames.layout import floored
 from holdfast.graph.schemas import Schema
 
 __all__ = ["NOTHING_READ", "check_fits", "fit", "grown", "no_column"]
@@ -68,7 +69,7 @@ def grown(table: pa.Table, declared: Schema, path: str) -> pa.Table:
 def _cast(column: pa.ChunkedArray, field: pa.Field, declared: Schema, path: str):
     try:
         if _drops_only_what_spark_cannot_hold(column.type, field.type):
-            return _floored(column).cast(field.type, safe=False)
+            return floored(column).cast(field.type, safe=False)
         narrowed = column.cast(field.type)
         if _narrows(column.type, field.type):
             for before, after in zip(column.chunks, narrowed.chunks, strict=True):
@@ -140,15 +141,6 @@ def _check_survives(before: pa.Array, after: pa.Array) -> None:
 
 def _drops_only_what_spark_cannot_hold(actual: pa.DataType, target: pa.DataType) -> bool:
     return kinds.is_timestamp(actual) and kinds.is_timestamp(target) and actual.unit == "ns"
-
-
-def _floored(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Arrow cuts nanoseconds off towards 1970: a time before it would move on, over the end of its frame even."""
-    count = column.cast(pa.int64())
-    rest = pc.subtract(count, pc.multiply(pc.divide(count, 1000), 1000))
-    if not pc.any(pc.less(rest, 0)).as_py():
-        return column
-    return pc.subtract(count, pc.if_else(pc.less(rest, 0), 999, 0)).cast(column.type)
 
 
 def _castable(actual: pa.DataType, target: pa.DataType) -> bool:

@@ -59,6 +59,7 @@ __all__ = [
     "cut_blocks",
     "digest",
     "header_end",
+    "is_blank",
     "parse",
     "parsed",
     "read_bytes",
@@ -163,16 +164,16 @@ def header_end(block: bytes, mark: re.Pattern[bytes] | None, path: str) -> int:
 def rows_in(block: bytes, format: str, mark: re.Pattern[bytes] | None, limit: int | None = None) -> int:
     """How many rows a block of whole rows has, as `row_start` counts them."""
     if format == "json" or mark is None:
-        return sum(1 for line in block.split(b"\n") if not _is_blank(line, format))
+        return sum(1 for line in block.split(b"\n") if not is_blank(line, format))
     ends = row_ends(block, mark, limit)
-    return sum(1 for start, stop in itertools.pairwise(ends) if not _is_blank(block[start:stop], format))
+    return sum(1 for start, stop in itertools.pairwise(ends) if not is_blank(block[start:stop], format))
 
 
 def row_start(block: bytes, row: int, format: str, mark: re.Pattern[bytes] | None, limit: int | None = None) -> int:
     """Where a row of a block begins; lines with nothing in them are none."""
     ends = row_ends(block, mark, limit)
     for start, stop in itertools.pairwise(ends):
-        if not _is_blank(block[start:stop], format):
+        if not is_blank(block[start:stop], format):
             if row == 0:
                 return start
             row -= 1
@@ -192,7 +193,7 @@ def row_start_anywhere(block: bytes, row: int, format: str, mark: re.Pattern[byt
     return len(text[:at].encode("utf-8", errors="surrogateescape"))
 
 
-def _is_blank(line: bytes, format: str) -> bool:
+def is_blank(line: bytes, format: str) -> bool:
     """In CSV blanks are text."""
     return not (line.strip() if format == "json" else line.strip(b"\r\n"))
 
@@ -270,7 +271,7 @@ def _parsed(
     types = pa.schema(
         pa.field(f.name, pa.timestamp(unit, zone) if pa.types.is_timestamp(f.type) else f.type) for f in schema.arrow
     )
-    if not block.strip():
+    if is_blank(block, format):
         return types.empty_table()
     if format == "json":
         _refuse_bare_null(block)
