@@ -61,7 +61,7 @@ LOSSLESS = {
     "ecoc": hf.ecoc(EVERY),
     "extended": hf.ecoc(EVERY, extended=True),
 }
-LOSSY = {"none": hf.none, "checkpoint": hf.checkpoint(EVERY)}
+LOSSY = {"none": hf.none, "checkpoint": hf.snapshot(EVERY)}
 # Half of the elements is more than what lies between two checkpoints, and in a queue; the window is
 # four elements of each of four keys, of twelve elements a second.
 DECLARED = hf.loses(at_most=0.5, wrong_at_most=0.1)

@@ -19,7 +19,7 @@ from holdfast.graph.hosting import backup
 from holdfast.graph.model import ARRIVAL
 from holdfast.graph.options import feedback, rows
 from holdfast.graph.promises import in_order, in_order_across, loses, lossless, within
-from holdfast.graph.protections import checkpoint, ecoc, elements, none, uncoordinated
+from holdfast.graph.protections import ecoc, elements, none, snapshot, uncoordinated
 from holdfast.graph.restarting import restarts
 from holdfast.graph.secrets import secret
 
@@ -36,7 +36,6 @@ __all__ = [
     "StreamProcess",
     "__version__",
     "backup",
-    "checkpoint",
     "ecoc",
     "elements",
     "feedback",
@@ -51,6 +50,7 @@ __all__ = [
     "restarts",
     "rows",
     "secret",
+    "snapshot",
     "supervise",
     "uncoordinated",
     "within",
@@ -67,7 +67,20 @@ _LAZY = {
 }
 
 
+# Words of earlier versions, and what to write today.
+_OLD = {
+    "checkpoint": (
+        "hf.snapshot(every) keeps the same: state, not the frames since then; hf.ecoc(every) is the one that loses nothing",
+        "the word promised more than it kept: what came after the last one is LOST with its host",
+    ),
+}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _OLD:
+        from holdfast.graph.words import old_word
+
+        raise old_word(f"hf.{name}", *_OLD[name])
     if name not in _LAZY:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     module, attribute = _LAZY[name]

@@ -245,7 +245,7 @@ def set_(
     file: File,
     values: Annotated[list[str] | None, typer.Argument(metavar="name=value ...")] = None,
     for_key: Annotated[
-        str | None, typer.Option("--for", metavar="KEY", help="only for this key (parameters with per=)")
+        str | None, typer.Option("--for", metavar="KEY", help="only for this key (parameters with by=)")
     ] = None,
     note: Annotated[str, typer.Option(help="why, for the log")] = "",
     log: Annotated[bool, typer.Option("--log", help="show the changes so far")] = False,

@@ -146,7 +146,7 @@ class Victims:
         return cls(
             tuple(unit.name for unit in units), tuple(source.name for source in graph.sources), of,
             homes.names, homes.host_of, stores, homes.needed,
-            frozenset(unit.name for unit in units if unit.protect.durability in ("none", "checkpoint")),
+            frozenset(unit.name for unit in units if unit.protect.durability in ("none", "snapshot")),
         )  # fmt: skip
 
     def places(self, do: str, unit: str) -> tuple[str, ...]:

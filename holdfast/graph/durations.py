@@ -7,7 +7,10 @@ from datetime import timedelta
 
 from holdfast.errors import UsageError
 
-__all__ = ["duration_ms", "show_ms", "write_ms"]
+__all__ = ["Duration", "duration_ms", "show_ms", "write_ms"]
+
+# "5 seconds", timedelta(seconds=5), or a number of milliseconds.
+Duration = str | timedelta | int
 
 _UNITS_MS = {
     "millisecond": 1,
@@ -27,7 +30,7 @@ _UNITS_MS = {
 _TERM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
-def duration_ms(text: str | timedelta | int, *, what: str = "duration") -> int:
+def duration_ms(text: object, *, what: str = "duration") -> int:
     """'1 minute 30 seconds' -> 90000. An int is taken as ms already."""
     if isinstance(text, bool):
         raise _bad(text, what)

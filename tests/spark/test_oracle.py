@@ -56,7 +56,7 @@ def every_kind(folder: Path) -> hf.StreamProcess:
     for at, source in enumerate("ab"):
         pq.write_table(readings(at + 1), folder / f"{source}.parquet")
         p.source(source, hf.read.files(str(folder / f"{source}.parquet")), schema=SCHEMA, late="admit")
-    p.param("limit", 75.0, per="zone")
+    p.param("limit", 75.0, by="zone")
     sums = {
         "n": "count(*)",
         "total": "sum(count)",
