@@ -33,13 +33,13 @@ import holdfast as hf
 from bench import processes
 from bench.report import finish, say
 from holdfast import failpoints as points
-from holdfast.declare.loading import load
 from holdfast.faults.keeping import output_of
 from holdfast.faults.plans import INSIDE, Fault, Victims, drawn_plan, environment, homes_of
 from holdfast.faults.trial import redirected, sink_folder
 from holdfast.graph.hosting import Host
 from holdfast.levels.judging import judge
 from holdfast.levels.measuring import Measured, measure
+from holdfast.loading import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

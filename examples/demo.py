@@ -19,7 +19,7 @@ from rich.table import Table
 
 from holdfast.apps.telemonitoring.page import collect, limits_of, write_page
 from holdfast.cli.reaching import change_log
-from holdfast.declare.loading import load
+from holdfast.loading import load
 
 EXAMPLES = Path(__file__).resolve().parent
 PROGRAMS = {

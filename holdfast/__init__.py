@@ -3,7 +3,7 @@
     import holdfast as hf
 
 The names below are the whole public face. Declaring a process needs neither a JVM nor
-pandas; `hf.read`, `hf.write` and `hf.once` are imported when they are first touched.
+pandas; whatever needs more (`hf.read`, `hf.write`, `hf.Run`, ...) is imported when it is first touched.
 """
 
 from __future__ import annotations
@@ -24,16 +24,35 @@ from holdfast.graph.restarting import restarts
 from holdfast.graph.secrets import secret
 
 if TYPE_CHECKING:
+    from holdfast.engine.flow.parameters import Change
+    from holdfast.engine.flow.promises import PromiseStatus
+    from holdfast.engine.observe.consistency import EdgeStatus
+    from holdfast.engine.observe.status import SinkStatus, SourceStatus, Status, UnitStatus
     from holdfast.engine.plain.supervise import supervise
+    from holdfast.engine.run.run import Run
+    from holdfast.records.search import Found
+    from holdfast.records.trace import FrameTrace
     from holdfast.sinks import write
     from holdfast.sinks.once import once
     from holdfast.sources import read
+    from holdfast.verify.verifying import Verified
 
 __all__ = [
     "ARRIVAL",
+    "Change",
+    "EdgeStatus",
     "Finding",
+    "Found",
+    "FrameTrace",
     "HoldfastError",
+    "PromiseStatus",
+    "Run",
+    "SinkStatus",
+    "SourceStatus",
+    "Status",
     "StreamProcess",
+    "UnitStatus",
+    "Verified",
     "__version__",
     "backup",
     "ecoc",
@@ -64,6 +83,17 @@ _LAZY = {
     "write": ("holdfast.sinks.write", None),
     "once": ("holdfast.sinks.once", "once"),
     "supervise": ("holdfast.engine.plain.supervise", "supervise"),
+    "Run": ("holdfast.engine.run.run", "Run"),
+    "Status": ("holdfast.engine.observe.status", "Status"),
+    "SourceStatus": ("holdfast.engine.observe.status", "SourceStatus"),
+    "UnitStatus": ("holdfast.engine.observe.status", "UnitStatus"),
+    "SinkStatus": ("holdfast.engine.observe.status", "SinkStatus"),
+    "PromiseStatus": ("holdfast.engine.flow.promises", "PromiseStatus"),
+    "EdgeStatus": ("holdfast.engine.observe.consistency", "EdgeStatus"),
+    "Change": ("holdfast.engine.flow.parameters", "Change"),
+    "FrameTrace": ("holdfast.records.trace", "FrameTrace"),
+    "Found": ("holdfast.records.search", "Found"),
+    "Verified": ("holdfast.verify.verifying", "Verified"),
 }
 
 

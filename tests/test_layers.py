@@ -25,10 +25,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("hosts",),
     ("records",),
     ("engine",),
-    ("declare",),
+    ("loading",),
     ("faults",),
     ("oracle",),
     ("verify",),
+    ("declare",),  # the object that users hold: its verbs reach everything below
     ("testing", "apps"),
     ("cli",),
 )

@@ -226,7 +226,12 @@ def status(
     from holdfast.cli.reaching import ask_all, state_dirs
 
     folders = state_dirs(name, state)
-    answers = ask_all(folders, {"do": "status"})
+    try:
+        answers = ask_all(folders, {"do": "status"})
+    except UsageError:
+        if len(folders) == 1:
+            _print_left_behind(folders[0], as_json)
+        raise
     if edges:
         for answer, each in zip(answers, ask_all(folders, {"do": "edges"}), strict=True):
             answer["edges"] = each["edges"]
@@ -303,7 +308,7 @@ app.add_typer(telemonitoring.app, name="demo")
 
 
 def _load(file: str) -> Any:
-    from holdfast.declare.loading import load
+    from holdfast.loading import load
 
     return load(file)
 
@@ -333,6 +338,19 @@ def _print_report(file: str, process: Any, findings: list[Finding], seconds: dic
     if findings:
         out.print()
     out.print(f"{', '.join(found) or 'fine'} ({times})", markup=False)
+
+
+def _print_left_behind(folder: Path, as_json: bool) -> None:
+    """What the last run left, where none answers; the error that says so follows."""
+    from holdfast.engine.observe.folder_status import left_behind
+    from holdfast.journals.lock import is_held
+
+    with contextlib.suppress(
+        HoldfastError, OSError, KeyError, TypeError
+    ):  # a folder that cannot be read has its own error
+        if not is_held(folder / "lock"):
+            left = left_behind(folder).to_json()
+            print(render.as_json(left)) if as_json else render.print_status(left, render.console())
 
 
 def _progress_line(text: str) -> None:

@@ -94,9 +94,7 @@ class BuiltInOperators:
         self._built_in(name, "union", {f"of{i}": each for i, each in enumerate(of, 1)}, {}, settings)
 
     @worded(more=DEFAULTS, into="emits", outputs="emits")
-    def split(
-        self, name: str, *, of: Reads, emits: Mapping[str, str], **settings: Unpack[OperatorSettings]
-    ) -> None:
+    def split(self, name: str, *, of: Reads, emits: Mapping[str, str], **settings: Unpack[OperatorSettings]) -> None:
         """A stream 'name.port' per port of `emits`; a row goes to every port whose SQL condition it meets."""
         ports = read.split_options(emits)
         streams = tuple(f"{name}.{checked_name(port, what='port')}" for port in ports)
@@ -109,9 +107,7 @@ class BuiltInOperators:
         self._built_in(name, "filter", {"of": of}, {"where": _text(where, "where")}, settings)
 
     @worded(more=DEFAULTS)
-    def map(
-        self, name: str, *, of: Reads, select: str | Sequence[str], **settings: Unpack[OperatorSettings]
-    ) -> None:
+    def map(self, name: str, *, of: Reads, select: str | Sequence[str], **settings: Unpack[OperatorSettings]) -> None:
         """SQL expressions over each row: select=['zone', 'celsius * 1.8 + 32 as fahrenheit']."""
         self._built_in(name, "map", {"of": of}, {"select": as_names(select, what="select")}, settings)
 

@@ -5,7 +5,7 @@ which line. `graph()` turns it into the pure model, so the order of declarations
 free and a notebook cell may be run again. Decorators return the function untouched:
 it stays an ordinary function that a unit test can call.
 
-Pure but for `check(types=True)`, `start` and `run`, which hand over to the engine.
+Pure; what is done with a process (`declare.verbs`) hands over to what stands below.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.declare.built_in import BuiltInOperators
 from holdfast.declare.drafts import (
@@ -27,9 +27,9 @@ from holdfast.declare.drafts import (
     optional_ms,
     settled,
 )
-from holdfast.errors import Finding, ProcessRefused
+from holdfast.declare.verbs import Verbs
 from holdfast.graph import options as read
-from holdfast.graph.declared import as_names, caller, checked_name, one_of, refuse, size_bytes
+from holdfast.graph.declared import as_names, caller, checked_name, declared_in, one_of, refuse, size_bytes
 from holdfast.graph.durations import Duration, duration_ms
 from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, checked_hosts
 from holdfast.graph.inputs import SourceTerms
@@ -41,15 +41,12 @@ from holdfast.graph.schemas import Schema
 from holdfast.graph.words import old_word, renamed_value, worded
 from holdfast.sources.connectors.functions import reader_of
 
-if TYPE_CHECKING:
-    from holdfast.engine.run.run import Run
-
 __all__ = ["StreamProcess", "declared_by"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class StreamProcess(BuiltInOperators):
+class StreamProcess(BuiltInOperators, Verbs):
     """A graph of sources, operators and sinks that share one frame clock.
 
     `frame` is the length of a frame, `time` the column that holds element time (or
@@ -82,6 +79,7 @@ class StreamProcess(BuiltInOperators):
         self.name = checked_name(name, what="stream process")
         _declared.add(self)
         self._line, self._base = caller()
+        self._file = declared_in()
         self._frame_ms = duration_ms(frame, what="frame")
         if self._frame_ms < 1:
             raise refuse("HF-C001", "NotADuration", f"frame={frame!r} has no length.", do="take frame='1 second'")
@@ -190,7 +188,9 @@ class StreamProcess(BuiltInOperators):
 
     # -- operators of the user's own ---------------------------------------------
 
-    @worded(outputs="emits", by="an operator over frames has no keys: take keyed(by=...), or groupBy inside the function")
+    @worded(
+        outputs="emits", by="an operator over frames has no keys: take keyed(by=...), or groupBy inside the function"
+    )
     def operator(
         self,
         function: Callable[..., Any] | None = None,
@@ -393,32 +393,6 @@ class StreamProcess(BuiltInOperators):
         from holdfast.declare.assembling import assemble
 
         return assemble(self)
-
-    def check(self, *, types: bool = False) -> list[Finding]:
-        """All findings; raises ProcessRefused if one of them is an error."""
-        from holdfast.graph.rules import check_structure
-
-        graph = self.graph()
-        findings = check_structure(graph)
-        if types and all(finding.warning for finding in findings):
-            from holdfast.engine.check.types import check_types
-
-            findings = findings + list(check_types(graph))
-        if not all(finding.warning for finding in findings):
-            raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
-        return findings
-
-    def start(self, **settings: Any) -> Run:
-        """Begin to run and return at once; `with process.start() as run:` stops it at the end."""
-        from holdfast.engine.run.starting import start
-
-        return start(self, **settings)
-
-    def run(self, **settings: Any) -> Run:
-        """Run until a bounded input ends, or until stopped."""
-        with self.start(**settings) as run:
-            run.wait()
-        return run
 
 
 # Processes alive in this program, so that a function can be traced to where it was declared

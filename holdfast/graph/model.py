@@ -338,6 +338,13 @@ def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
 
 
 class Declares(Protocol):
-    """A stream process as what runs it knows it: `declare.process.StreamProcess`."""
+    """A stream process as what loads, runs and verifies it knows it: `declare.process.StreamProcess`."""
+
+    name: str
+
+    @property
+    def file(self) -> str:
+        """FILE:name, as the shell takes it; empty where no file declares it."""
+        ...
 
     def graph(self) -> Graph: ...

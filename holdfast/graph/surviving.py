@@ -124,9 +124,7 @@ def _uncovered(graph: Graph) -> Iterator[Finding]:
             else []
         )
         if kinds["snapshot"]:
-            why.append(
-                f"{', '.join(kinds['snapshot'])}: hf.snapshot keeps state, not the frames since the last one"
-            )
+            why.append(f"{', '.join(kinds['snapshot'])}: hf.snapshot keeps state, not the frames since the last one")
         if said and why:
             yield Finding(
                 "HF-L001",

@@ -89,7 +89,5 @@ def _whole(signature: inspect.Signature, more: Mapping[str, Any]) -> inspect.Sig
     if not more:
         return signature
     kept = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in more.items()
-    ]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default) for name, default in more.items()]
     return signature.replace(parameters=[*kept, *added])

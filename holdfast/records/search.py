@@ -22,6 +22,8 @@ __all__ = ["Found", "find_rows", "select_from"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """Rows that meet a condition, among the frames that are still kept."""
+
     stream: str
     where: str
     frames: dict[int, int]  # frame -> matching rows

@@ -78,6 +78,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Verified:
+    """Two runs of a process over the same input, one through faults, and what its promises were worth."""
+
     plan: tuple[Fault, ...]
     ideal: Ran
     faulty: Ran
@@ -86,6 +88,10 @@ class Verified:
     pace: str
     recomputed: tuple[Recomputed, ...] = ()  # none of a plan of `chaos`: it is not asked there
     oracle_s: float = 0.0
+    process: str = ""
+    again: str = ""  # the command that asks the same again
+    report: Path | None = None  # the page that shows it
+    number: int = 0  # of a plan of `chaos`
 
     @property
     def is_broken(self) -> bool:

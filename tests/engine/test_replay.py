@@ -81,7 +81,7 @@ def test_what_needs_the_past_begins_with_it(original, word, shape):
     with pytest.raises(StateRefused, match="HF-R009") as caught:
         planned(graph, Kept(original.root), into="again", first=2, until=None)
     assert word in str(caught.value)
-    assert caught.value.do == "replay from the beginning: --from-frame 1"
+    assert caught.value.do == "replay from the beginning: --from 1"
     assert planned(graph, Kept(original.root), into="again", first=1, until=None).first == 1
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.graph.drawing import as_svg, as_text
 from holdfast.graph.units import cut
+from holdfast.loading import load
 
 from .test_units import Outside, ward
 

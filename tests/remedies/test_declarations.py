@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.declare.loading import load
 from holdfast.errors import HoldfastError, ProcessRefused
 from holdfast.graph.rules import check_structure
+from holdfast.loading import load
 
 PROCESS = """
 import holdfast as hf

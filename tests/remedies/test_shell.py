@@ -288,7 +288,7 @@ def test_an_input_is_taken_from_the_log_as_the_error_says(kept_log, tmp_path):
 
 def test_a_folder_for_a_verified_run_is_new(tmp_path):
     """HF-E054."""
-    from holdfast.cli.verifying import _bench
+    from holdfast.verify import asking
 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "something").touch()
@@ -297,7 +297,7 @@ def test_a_folder_for_a_verified_run_is_new(tmp_path):
     process.sink("probes", hf.write.sqlite("kiln.db", "probes"))
 
     def bench(keep):
-        with _bench(process.graph(), "kiln.py", keep, None, None) as made:
+        with asking.bench(process.graph(), "kiln.py", keep) as made:
             return made
 
     with pytest.raises(UsageError, match="HF-E054") as found:

@@ -271,11 +271,11 @@ def test_a_protection_is_taken_up_and_laid_down_again(spark, ideal, tmp_path, ca
     """The state moves to the hosts and back, and between two runs a host is lost: no element is lost or doubled by it."""
     folder = hosted.fresh(tmp_path / "one")
     state = folder / "state"
-    hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark, until_frame=5)
-    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until_frame=11)
+    hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark, until=5)
+    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until=11)
     assert any((state / "hosts").glob("*/backups/*/manifest.json"))
     shutil.rmtree(state / "hosts" / "h2")
-    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until_frame=15)
+    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until=15)
     assert "unit rises was put back to frame" in caplog.text
     hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark)
     assert hosted.content(folder) == ideal()

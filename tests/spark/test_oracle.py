@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.engine.run.run import start_graph
 from holdfast.engine.unit.building import Plans
 from holdfast.faults.keeping import frames_in, output_of, rows_in
 from holdfast.faults.trial import kept_folders, redirected, with_all_kept
 from holdfast.graph.model import Graph
 from holdfast.levels.measuring import measure
+from holdfast.loading import load
 from holdfast.oracle.asking import Asked, told
 from holdfast.oracle.recomputing import recompute
 from holdfast.verify.verifying import Bench

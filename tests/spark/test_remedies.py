@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.engine.check.types import infer
 from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
+from holdfast.loading import load
 
 KILN = """
 import holdfast as hf

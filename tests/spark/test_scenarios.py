@@ -475,7 +475,7 @@ total_of(p)
 p.sink("total", writer := KeepingWriter())
 for attempt in range(3):
     try:
-        with p.start(spark=spark, state=sys.argv[1] + "/state", until_frame=3) as run:
+        with p.start(spark=spark, state=sys.argv[1] + "/state", until=3) as run:
             run.wait()
         break
     except UnitError:  # Spark gives a Python worker ten seconds to start, on a busy machine too

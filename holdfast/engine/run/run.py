@@ -44,6 +44,7 @@ from holdfast.engine.recover.restore import Recovery
 from holdfast.engine.recover.supervisor import Supervisor
 from holdfast.engine.run import deployment as deployed
 from holdfast.engine.run.answering import answer
+from holdfast.engine.run.frame_or_time import FrameOrTime, frame_at
 from holdfast.engine.run.interrupts import interruptible
 from holdfast.engine.run.queues_on_disk import after_reboot, stand_sinks, stand_units
 from holdfast.engine.state_folder import StateFolder, forget_unit, state_folder
@@ -77,7 +78,7 @@ def start_graph(
     fresh: Sequence[str] = (),
     keep: Sequence[str] = (),
     rate: object = None,
-    until_frame: int | None = None,
+    until_frame: FrameOrTime | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Status], None] | None = None,
     changes: Mapping[int, Mapping[str, Any]] | None = None,
@@ -106,13 +107,15 @@ def start_graph(
 
 
 class Run:
+    """A run of a stream process, as `process.start()` gives it; `with` stops it at the end."""
+
     def __init__(
         self,
         graph: Graph,
         root: Path,
         *,
         rate: object = None,
-        until: int | None = None,
+        until: FrameOrTime | None = None,
         on_progress: Callable[[Status], None] | None = None,
         frames_at_once: int = FRAMES_AT_ONCE,
         profile: Profile = Profile(),
@@ -186,7 +189,7 @@ class Run:
         self._config = Config(self.folder.config, self.graph.params)
         self._config.plan(planned, who=user(), at=now())
         self._board.closing_frames = closing_frames(self.graph, units)
-        self._board.until = self._until
+        self._board.until = self._until if isinstance(self._until, int) else None
         self._board.on_forget(delete_frame)
         self._board.on_written(lambda sink, last, n: self._promises.written(sink, last, n, time.monotonic()))
         opened = {
@@ -210,6 +213,8 @@ class Run:
         self.folder.mark_booted()
         clock = FrameClock(old["t0_us"], self.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
         self._open_sources(clock, epoch)
+        if self._board.until is None and self._until is not None:
+            self._board.until = frame_at(self._until, self._board.clock)  # a time: it took the clock to know the frame
         new["sinks"] = stand_sinks(self._board, self._outlets, known, self.folder, self.notes.append)
         for name, (stream, written) in self._board.sinks.items():
             self._promises.found(name, written, self._board.streams[stream].sealed, time.monotonic())
