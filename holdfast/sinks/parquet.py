@@ -87,6 +87,7 @@ class ParquetSink:
         self._of_frame: dict[int, list] = {}  # the line of each frame
         self._last = 0
         self._whose = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
+        self._ddl = context.schema.ddl
         self._read_to = 0  # bytes of the ledger that `_entries` covers
         self._lines = 0
         self._may_be_torn = context.owner is not None and context.owner.may_be_torn
@@ -284,6 +285,7 @@ class ParquetSink:
             write_whole(ledger, self._head(), sync=True)
         head = self._head_in(ledger.read_bytes().partition(b"\n")[0])
         self._whose |= {name: head[name] for name in self._whose if name in head}
+        self._ddl = head["schema"]  # whoever takes the folder over knows no stream
         if (head["process"], head["sink"]) != (self.context.process, self.context.sink):
             whose = f"stream process {head['process']!r}, sink {head['sink']!r}"
             raise self._refused("TargetTaken", f"{whose} writes to it; their frame numbers would mix")
@@ -299,7 +301,7 @@ class ParquetSink:
 
     def _head(self) -> str:
         context = self.context
-        line = {"process": context.process, "sink": context.sink, "schema": context.schema.ddl, "last": self._last}
+        line = {"process": context.process, "sink": context.sink, "schema": self._ddl, "last": self._last}
         return as_note(line | self._whose | {"lines": _LINE}) + "\n"
 
     def _head_in(self, line: bytes) -> dict:
