@@ -107,6 +107,8 @@ def commands() -> list[str]:
             return
         lines = [f"### `{words}`\n", f"{(command.help or '').strip()}\n"]
         for option in command.params:
+            if getattr(option, "hidden", False):  # a word of an earlier version, which is answered with the new one
+                continue
             names = f"`{option.metavar or option.name.upper()}`"
             if option.param_type_name == "option":
                 names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))

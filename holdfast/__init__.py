@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.engine.observe.consistency import EdgeStatus
     from holdfast.engine.observe.status import SinkStatus, SourceStatus, Status, UnitStatus
     from holdfast.engine.plain.supervise import supervise
+    from holdfast.engine.run.reset import Reset
     from holdfast.engine.run.run import Run
     from holdfast.records.search import Found
     from holdfast.records.trace import FrameTrace
@@ -46,6 +47,7 @@ __all__ = [
     "FrameTrace",
     "HoldfastError",
     "PromiseStatus",
+    "Reset",
     "Run",
     "SinkStatus",
     "SourceStatus",
@@ -83,6 +85,7 @@ _LAZY = {
     "write": ("holdfast.sinks.write", None),
     "once": ("holdfast.sinks.once", "once"),
     "supervise": ("holdfast.engine.plain.supervise", "supervise"),
+    "Reset": ("holdfast.engine.run.reset", "Reset"),
     "Run": ("holdfast.engine.run.run", "Run"),
     "Status": ("holdfast.engine.observe.status", "Status"),
     "SourceStatus": ("holdfast.engine.observe.status", "SourceStatus"),

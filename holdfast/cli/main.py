@@ -1,5 +1,5 @@
-"""The command `holdfast`: check, show, run, status, set, stop, doctor; trace, du, clean, quarantine; adopt;
-simulate, verify, chaos.
+"""The command `holdfast`: check, show, run, replay, status, set, stop, doctor; trace, du, clean, quarantine, reset;
+adopt; simulate, verify, chaos.
 
 Exit codes: 0 fine, 1 running but degraded (status), 2 usage, 3 check failed,
 4 promise broken, 5 unit given up, 6 refused (state in use or unfit, no Java),
@@ -23,7 +23,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.cli import adopting, render, setting_aside, simulating, telemonitoring, verifying, watching
+from holdfast.cli import adopting, render, resetting, setting_aside, simulating, telemonitoring, verifying, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -63,6 +63,11 @@ app = typer.Typer(
 File = Annotated[str, typer.Argument(metavar="FILE", help="Python file with the process; FILE:name if it has several")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")]
+Rate = Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')]
+Until = Annotated[str | None, typer.Option(metavar="N|T", help="stop after this frame, or the frame of this time")]
+ProfileName = Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")]
+Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")]
+MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")]
 
 
 def _say_version(asked: bool) -> None:
@@ -139,14 +144,15 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw the graph, the units it is cut into, and why."""
-    from holdfast.graph.drawing import as_svg, as_text
-    from holdfast.graph.units import cut
+    process = _load(file)
+    drawn = process.show(svg=svg)
+    if as_json:
+        from holdfast.graph.units import cut
 
-    graph = _load(file).graph()
-    units = cut(graph)
-    print(render.as_json(render.graph_fields(graph, units)) if as_json else as_text(graph, units))
+        print(render.as_json(render.graph_fields(graph := process.graph(), cut(graph))))
+    else:
+        print(drawn)
     if svg is not None:
-        svg.write_text(as_svg(graph, units), encoding="utf-8")
         _progress_line(f"drawing in {svg}")
 
 
@@ -158,56 +164,66 @@ def run(
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="OP", help="this changed operator keeps its state")] = None,
     state: State = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')
-    ] = None,
-    until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
-    profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")
-    ] = None,
-    from_frame: Annotated[int | None, typer.Option(metavar="N", help="replay from this frame on, with --into")] = None,
-    from_time: Annotated[
-        str | None, typer.Option(metavar="T", help="replay from the frame of this time on, with --into")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="N|T", help="replay up to this frame or time, with --into")
-    ] = None,
-    into: Annotated[
-        str | None, typer.Option(metavar="TABLE|DIR/", help="replay kept input into this table or folder")
-    ] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")] = None,
-    metrics_open: Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")] = False,
+    rate: Rate = None,
+    until: Until = None,
+    profile: ProfileName = None,
+    metrics: Metrics = None,
+    metrics_open: MetricsOpen = False,
     as_json: Json = False,
+    until_frame: Annotated[str | None, typer.Option(hidden=True)] = None,
+    from_frame: Annotated[str | None, typer.Option(hidden=True)] = None,
+    from_time: Annotated[str | None, typer.Option(hidden=True)] = None,
+    into: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a process. Until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
-    from holdfast.cli.running import replay_until_done, run_until_done
+    from holdfast.cli.running import refuse_old_words, run_until_done
 
-    process = _load(file)
-    if into is not None or from_frame is not None or from_time is not None or until is not None:
-        asked = {"into": into, "from_frame": from_frame, "from_time": from_time, "until": until}
-        said = {
-            "state": state,
-            "rate": rate,
-            "profile": profile,
-            "metrics": metrics,
-            "metrics_open": metrics_open or None,
-        }
-        decided = {"--fresh": fresh, "--keep": keep, "--until-frame": until_frame}
-        raise typer.Exit(replay_until_done(process, file, asked, said, decided, as_json=as_json))
+    refuse_old_words(file, until_frame=until_frame, from_frame=from_frame, from_time=from_time, into=into, until=until)
     raise typer.Exit(
         run_until_done(
-            process,
+            _load(file),
             file,
             as_json=as_json,
             state=state,
             fresh=tuple(fresh or ()),
             keep=tuple(keep or ()),
             rate=rate,
-            until_frame=until_frame,
+            until=until,
             profile=profile,
             metrics=metrics,
             metrics_open=metrics_open or None,
         )
+    )
+
+
+@app.command()
+def replay(
+    file: File,
+    into: Annotated[
+        str | None, typer.Option(metavar="TABLE|DIR/", help="write into this table, or Parquet files into this folder")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="N|T", help="from this frame or time on (default: the first)")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="N|T", help="up to this frame or time (default: to the end)")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="state folder of the original (default: .holdfast/NAME)"),
+    ] = None,
+    rate: Rate = None,
+    profile: ProfileName = None,
+    metrics: Metrics = None,
+    metrics_open: MetricsOpen = False,
+    as_json: Json = False,
+) -> None:
+    """Run kept input again, into another table or folder. The original and its tables stay as they are."""
+    from holdfast.cli.running import replay_until_done
+
+    said = {"state": state, "profile": profile, "metrics": metrics, "metrics_open": metrics_open or None}
+    raise typer.Exit(
+        replay_until_done(_load(file), file, into=into, first=first, until=until, rate=rate, as_json=as_json, **said)
     )
 
 
@@ -302,6 +318,7 @@ def stop(file: File, state: State = None, as_json: Json = False) -> None:
 watching.add_to(app)
 setting_aside.add_to(app)
 adopting.add_to(app)
+resetting.add_to(app)
 simulating.add_to(app)
 verifying.add_to(app)
 app.add_typer(telemonitoring.app, name="demo")

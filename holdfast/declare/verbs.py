@@ -1,4 +1,4 @@
-"""What users do with a process: check, show, start, run, replay, status, trace, search, verify, chaos.
+"""What users do with a process: check, show, start, run, replay, status, trace, search, reset, verify, chaos.
 
 The same verbs as in the shell, with the same words; what the shell prints is here a typed object.
 Whatever a call needs is imported when it is made: declaring a process needs neither Spark nor pandas.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.observe.status import Status
     from holdfast.engine.run.frame_or_time import FrameOrTime
+    from holdfast.engine.run.reset import Reset
     from holdfast.engine.run.run import Run
     from holdfast.records.search import Found
     from holdfast.records.trace import FrameTrace
@@ -221,6 +222,16 @@ class Verbs(Declares):
         from holdfast.records.search import find_rows
 
         return find_rows(Kept(self._root(state)), stream, where, limit=limit)
+
+    @worded()
+    def reset(self, *, state: Folder | None = None, remove: bool = False) -> Reset:
+        """Start over: without `remove` says what would go and what stays, with it removes the state folder.
+
+        Tables keep all their rows; frames of the next run get numbers above those that are there.
+        """
+        from holdfast.engine.run.reset import reset
+
+        return reset(self, state=None if state is None else Path(state), remove=remove)
 
     def _root(self, state: Folder | None) -> Path:
         """As `run` would take it: said, in the profile, declared, or .holdfast/NAME."""

@@ -41,7 +41,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.journals.notes import as_note, as_word, note_in, word_in
 from holdfast.sinks.comparing import Difference, changed
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, fenced, judge_frame
-from holdfast.sinks.owners import Claim, Taken, Taking, judge_owner, taken
+from holdfast.sinks.owners import Claim, NothingToTake, Taken, Taking, judge_owner, taken
 from holdfast.sinks.writer import SinkContext, fitted, frames_named, numbered
 
 __all__ = ["ParquetWriter"]
@@ -249,7 +249,7 @@ class ParquetSink:
 
     def _take_over(self, taking: Taking) -> Taken:
         owner, claim = self.context.owner, self._found()
-        if owner is None or not self._entries:
+        if owner is None or (not self._entries and claim.folder in ("", owner.folder)):
             raise self._nothing_to_take()
 
         def checksum(n: int) -> str | None:
@@ -393,8 +393,8 @@ class ParquetSink:
                 do=f"see that {self.folder} is a folder that can be written and the disk has room",
             ) from error
 
-    def _nothing_to_take(self) -> SinkError:
-        return SinkError(
+    def _nothing_to_take(self) -> NothingToTake:
+        return NothingToTake(
             "HF-K038",
             "NothingToAdopt",
             f"folder {self.folder.name!r} has no frames that could be taken over.",

@@ -77,7 +77,7 @@ def test_show_is_what_the_shell_draws(kiln, capsys):
     assert Path("kiln.svg").read_text().startswith("<svg")
 
 
-def test_the_status_of_a_folder_that_no_run_holds_is_what_the_last_one_left(kiln, folder):  # noqa: F811
+def test_the_status_of_a_folder_that_no_run_holds_is_what_the_last_one_left(kiln, folder):
     """Whoever looks after a night wants the numbers, not that nobody answers."""
     found = kiln.status()
 
@@ -92,7 +92,7 @@ def test_the_status_of_a_folder_that_no_run_holds_is_what_the_last_one_left(kiln
     assert kiln.status().state == "killed"
 
 
-def test_the_status_of_a_running_process_is_what_it_answers(kiln, folder):  # noqa: F811
+def test_the_status_of_a_running_process_is_what_it_answers(kiln, folder):
     left = kiln.status()
     held = StateFolder(folder.root)
     held.acquire("kiln")
@@ -109,7 +109,7 @@ def test_the_status_of_a_running_process_is_what_it_answers(kiln, folder):  # no
     assert from_json(asdict(left)) == left
 
 
-def test_a_frame_is_traced_and_rows_are_searched_as_objects(kiln, folder):  # noqa: F811
+def test_a_frame_is_traced_and_rows_are_searched_as_objects(kiln, folder):
     found = kiln.trace("hot", 2)
     rows = kiln.search("hot", "zone = 3", limit=1)
 

@@ -255,7 +255,7 @@ def test_the_shell_says_what_a_run_is_and_is_told_so(here, invoke, monkeypatch):
         )
 
     monkeypatch.setattr(replay, "start_graph", start)
-    do = refused(invoke("run", "kiln.py", "--from-frame", "2"), "HF-E027")
+    do = refused(invoke("replay", "kiln.py", "--from", "2"), "HF-E027")
     words = do.splitlines()[0].split(" (or")[0].replace("FILE", "kiln.py").replace("TABLE", "again").split()[1:]
     invoke(*[{"10": "1", "20": "2"}.get(word, word) for word in words])
     assert begun == ["kiln_replay_again"]

@@ -175,7 +175,7 @@ def _refuse_skipping(old: dict, unit: Unit, done: dict[str, int]) -> None:
                 why=f"unit {maker!r} made it until now; frames {last + 1} to {at} of it would never be made",
                 effect="nothing was started; state, queues and sinks are untouched",
                 do=f"undo that change, mend what held {maker!r} if something did, and let it catch up:\n"
-                f"holdfast run FILE --until-frame {at}\nthen make the change",
+                f"holdfast run FILE --until {at}\nthen make the change",
             )
 
 
