@@ -78,7 +78,7 @@ __all__ = [
     "write",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _LAZY = {
     "read": ("holdfast.sources.read", None),

@@ -67,6 +67,9 @@ Rate = Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded"
 Until = Annotated[str | None, typer.Option(metavar="N|T", help="stop after this frame, or the frame of this time")]
 ProfileName = Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")]
 Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")]
+AcceptVersions = Annotated[
+    bool, typer.Option("--accept-versions", help="go on with other versions of Python, Spark or libraries than before")
+]
 MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")]
 
 
@@ -74,7 +77,9 @@ def _say_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        typer.echo(f"holdfast {version('holdfast')}, pyspark {version('pyspark')}, Python {sys.version.split()[0]}")
+        from holdfast import __version__
+
+        typer.echo(f"holdfast {__version__}, pyspark {version('pyspark')}, Python {sys.version.split()[0]}")
         raise typer.Exit
 
 
@@ -166,6 +171,7 @@ def run(
     state: State = None,
     rate: Rate = None,
     until: Until = None,
+    accept_versions: AcceptVersions = False,
     profile: ProfileName = None,
     metrics: Metrics = None,
     metrics_open: MetricsOpen = False,
@@ -189,6 +195,7 @@ def run(
             keep=tuple(keep or ()),
             rate=rate,
             until=until,
+            accept_versions=accept_versions,
             profile=profile,
             metrics=metrics,
             metrics_open=metrics_open or None,
@@ -213,6 +220,7 @@ def replay(
         typer.Option("--state", metavar="DIR", help="state folder of the original (default: .holdfast/NAME)"),
     ] = None,
     rate: Rate = None,
+    accept_versions: AcceptVersions = False,
     profile: ProfileName = None,
     metrics: Metrics = None,
     metrics_open: MetricsOpen = False,
@@ -221,7 +229,13 @@ def replay(
     """Run kept input again, into another table or folder. The original and its tables stay as they are."""
     from holdfast.cli.running import replay_until_done
 
-    said = {"state": state, "profile": profile, "metrics": metrics, "metrics_open": metrics_open or None}
+    said = {
+        "accept_versions": accept_versions,
+        "state": state,
+        "profile": profile,
+        "metrics": metrics,
+        "metrics_open": metrics_open or None,
+    }
     raise typer.Exit(
         replay_until_done(_load(file), file, into=into, first=first, until=until, rate=rate, as_json=as_json, **said)
     )

@@ -94,6 +94,7 @@ class Verbs(Declares):
         spark: SparkSession | None = None,
         fresh: Sequence[str] = (),
         keep: Sequence[str] = (),
+        accept_versions: bool = False,
         on_progress: Callable[[Status], None] | None = None,
         profile: str | None = None,
         master: str | None = None,
@@ -110,6 +111,7 @@ class Verbs(Declares):
         `rate`: pace of recorded sources: "as recorded", "10x", "fast", or elements a second.
         `spark`: a session of yours, as `hf.session()` gives it; it stays open. Left out, the run has its own.
         `fresh`, `keep`: operators with state whose code has changed, and that begin with empty state or keep theirs.
+        `accept_versions`: go on although Python, Spark or a library is another version than before (HF-R066).
         `on_progress`: called with a Status twice a second.
         `profile`: settings of [profile.NAME] in holdfast.toml. The others are settings too, and win over it:
         `master` and `heap` of Spark, `metrics` ("127.0.0.1:9464") and whether others may reach it (`metrics_open`),
@@ -125,6 +127,7 @@ class Verbs(Declares):
             spark=spark,
             fresh=fresh,
             keep=keep,
+            accept_versions=accept_versions,
             on_progress=on_progress,
             profile=profile,
             master=master,
@@ -145,6 +148,7 @@ class Verbs(Declares):
         spark: SparkSession | None = None,
         fresh: Sequence[str] = (),
         keep: Sequence[str] = (),
+        accept_versions: bool = False,
         on_progress: Callable[[Status], None] | None = None,
         profile: str | None = None,
         master: str | None = None,
@@ -157,7 +161,7 @@ class Verbs(Declares):
         """Run until a bounded input ends, or until stopped; the words are those of `start`."""
         said: dict[str, Any] = {
             "state": state, "until": until, "rate": rate, "spark": spark, "fresh": fresh, "keep": keep,
-            "on_progress": on_progress, "profile": profile, "master": master, "heap": heap, "metrics": metrics,
+            "accept_versions": accept_versions, "on_progress": on_progress, "profile": profile, "master": master, "heap": heap, "metrics": metrics,
             "metrics_open": metrics_open, "values": values, "alerts": alerts,
         }  # fmt: skip
         with self.start(**said) as run:
@@ -174,6 +178,7 @@ class Verbs(Declares):
         state: Folder | None = None,
         rate: str | float | None = None,
         spark: SparkSession | None = None,
+        accept_versions: bool = False,
         on_progress: Callable[[Status], None] | None = None,
         profile: str | None = None,
     ) -> Run:
@@ -192,6 +197,7 @@ class Verbs(Declares):
             state=state,
             rate=rate,
             spark=spark,
+            accept_versions=accept_versions,
             on_progress=on_progress,
             profile=profile,
         ) as run:

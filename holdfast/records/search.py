@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.extras import need
 from holdfast.records.kept import Kept
 from holdfast.records.masking import shown_rows
 
@@ -64,6 +65,7 @@ def find_rows(kept: Kept, stream: str, where: str, *, limit: int = 100) -> Found
 
 def select_from(table: pa.Table, n: int, where: str, *, hide: bool = False) -> pa.Table:
     """The rows of one frame that meet the condition, with the frame's number."""
+    need("duckdb", "a search by condition")
     import duckdb
     import pyarrow as pa
 

@@ -67,7 +67,7 @@ def _numbered(record, n: int):
 
 
 @pytest.fixture
-def kiln(folder, tmp_path, monkeypatch):  # noqa: F811
+def kiln(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kiln.db").unlink()
     return Kiln(folder)
@@ -124,7 +124,7 @@ def test_a_table_that_was_dropped_begins_with_frame_1(kiln):
 
 
 @pytest.mark.parametrize("written", [(2, 3), ()], ids=["written", "claimed only"])
-def test_a_parquet_folder_is_handed_over_too(folder, tmp_path, monkeypatch, written):  # noqa: F811
+def test_a_parquet_folder_is_handed_over_too(folder, tmp_path, monkeypatch, written):
     monkeypatch.chdir(tmp_path)
     kiln = Kiln(folder, "parquet('out')")
     kiln.write(*written)
@@ -145,7 +145,7 @@ def test_what_is_not_ours_stays(kiln):
     assert kiln.write(2, as_n=1) == [True]
 
 
-def test_a_table_where_a_run_keeps_its_own_things_is_not_risked(folder, tmp_path, monkeypatch):  # noqa: F811
+def test_a_table_where_a_run_keeps_its_own_things_is_not_risked(folder, tmp_path, monkeypatch):
     """HF-R065."""
     monkeypatch.chdir(tmp_path)
     kiln = Kiln(folder, "sqlite('.holdfast/kiln/records/kiln.db', 'hot')")
@@ -213,7 +213,7 @@ def test_broken_off_anywhere_no_run_takes_the_rest_for_its_own(kiln, monkeypatch
     assert kiln.write(2, as_n=1) == [True] and rows() == [(2, 4), (3, 4), (4, 4)]
 
 
-def test_folders_of_hosts_elsewhere_go_if_they_are_its_own(folder, tmp_path, monkeypatch):  # noqa: F811
+def test_folders_of_hosts_elsewhere_go_if_they_are_its_own(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hosts = f'hosts={{"a": "{tmp_path / "disk_a"}", "b": "{tmp_path / "disk_b"}"}}'
     kiln = Kiln(folder, more=hosts)

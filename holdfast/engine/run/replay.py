@@ -71,6 +71,7 @@ def start_replay(
     profile: str | None = None,
     on_progress: Callable[[Status], None] | None = None,
     spark: SparkSession | None = None,
+    accept_versions: bool = False,
     **said: Any,
 ) -> Run:
     """`first` and `until`: numbers of frames, or times as text; `state`: the original's folder."""
@@ -87,6 +88,7 @@ def start_replay(
         spark=spark,
         on_progress=on_progress,
         profile=chosen,
+        accept_versions=accept_versions,
     )
     run.notes += replay.notes
     return run

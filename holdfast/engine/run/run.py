@@ -85,6 +85,7 @@ def start_graph(
     frames_at_once: int = FRAMES_AT_ONCE,
     profile: Profile | None = None,
     beside: Sequence[Beside] = (),
+    accept_versions: bool = False,
 ) -> Run:
     """Check, activate and begin; `changes` are parameter changes planned for frames to come.
 
@@ -97,7 +98,9 @@ def start_graph(
               frames_at_once=frames_at_once, profile=profile or Profile(), beside=beside)  # fmt: skip
     run.findings = findings
     try:
-        run.activate(spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
+        run.activate(
+            spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {}, accept_versions=accept_versions
+        )
     except BaseException as error:
         run.release()
         if (better := explain_start(graph, error)) is not None:
@@ -163,6 +166,7 @@ class Run:
         fresh: tuple[str, ...],
         keep: tuple[str, ...],
         planned: Mapping[int, Mapping[str, Any]],
+        accept_versions: bool = False,
     ) -> None:
         epoch = self.folder.acquire(self.graph.name)
         self.notes += self._observers.open(self.folder.root, self.status)
@@ -170,7 +174,7 @@ class Run:
         units = [unit for unit in cut(self.graph) if unit.outputs]  # what nobody reads is not run
         old = self.folder.deployment()
         new = deployed.describe(self.graph, units, (old or {}).get("t0_us"))
-        self.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
+        self.changes = deployed.compare(old, new, fresh=fresh, keep=keep, accept_versions=accept_versions)
         if old is None:
             for source in self.graph.sources:
                 look_at(source, self.graph, self.folder.source(source.name))

@@ -33,6 +33,7 @@ def start(
     spark: SparkSession | None = None,
     on_progress: Callable[[Status], None] | None = None,
     profile: str | None = None,
+    accept_versions: bool = False,
     **said: Any,
 ) -> Run:
     """Check, activate and begin. Returns when every unit's query runs. `said`: settings as in holdfast.toml."""
@@ -49,4 +50,5 @@ def start(
         spark=spark,
         on_progress=on_progress,
         profile=chosen,
+        accept_versions=accept_versions,
     )
