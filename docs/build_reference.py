@@ -66,7 +66,7 @@ def entry(name: str, thing: Any, level: int = 3) -> str:
 
 
 # Of a run: called by those who start it.
-INTERNAL = {"activate", "release"}
+INTERNAL = {"activate", "keep", "release"}
 
 
 def public_methods(kind: type) -> list[tuple[str, Any]]:

@@ -90,7 +90,7 @@ def start_replay(
         profile=chosen,
         accept_versions=accept_versions,
     )
-    run.notes += replay.notes
+    run.parts.notes += replay.notes
     return run
 
 
