@@ -81,8 +81,9 @@ def public_methods(kind: type) -> list[tuple[str, Any]]:
     return list(found.items())
 
 
-def class_part(name: str, kind: type) -> list[str]:
-    parts = [entry(name, kind)]
+def class_part(name: str, kind: type, *, is_made: bool = True) -> list[str]:
+    """`is_made`: by users; of the others nobody needs the arguments."""
+    parts = [entry(name, kind) if is_made else f"### `{name}`\n\n{text_of(kind)}\n"]
     for method, thing in public_methods(kind):
         if isinstance(thing, property):
             parts.append(f"#### `.{method}`\n\n{text_of(thing)}\n")
@@ -126,7 +127,7 @@ def build() -> str:
     from holdfast.graph import protections
 
     parts = [HEAD, "## A process\n", *class_part("hf.StreamProcess", hf.StreamProcess)]
-    parts += ["## A run\n", *class_part("hf.Run", hf.Run)]
+    parts += ["## A run\n", *class_part("hf.Run", hf.Run, is_made=False)]
     answers = [
         name
         for name in hf.__all__

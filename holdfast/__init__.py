@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.engine.plain.supervise import supervise
     from holdfast.engine.run.reset import Reset
     from holdfast.engine.run.run import Run
+    from holdfast.engine.session.shared import session
     from holdfast.records.search import Found
     from holdfast.records.trace import FrameTrace
     from holdfast.sinks import write
@@ -71,6 +72,7 @@ __all__ = [
     "restarts",
     "rows",
     "secret",
+    "session",
     "snapshot",
     "supervise",
     "uncoordinated",
@@ -85,6 +87,7 @@ _LAZY = {
     "write": ("holdfast.sinks.write", None),
     "once": ("holdfast.sinks.once", "once"),
     "supervise": ("holdfast.engine.plain.supervise", "supervise"),
+    "session": ("holdfast.engine.session.shared", "session"),
     "Reset": ("holdfast.engine.run.reset", "Reset"),
     "Run": ("holdfast.engine.run.run", "Run"),
     "Status": ("holdfast.engine.observe.status", "Status"),

@@ -33,6 +33,7 @@ class Found:
     unreadable: dict[int, str]  # frame -> why
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return {
             "stream": self.stream,
             "where": self.where,

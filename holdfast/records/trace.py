@@ -62,6 +62,7 @@ class FrameTrace:
     why: str = ""  # it is LOST or marked
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return asdict(self)
 
 

@@ -100,10 +100,12 @@ class Verified:
 
     @property
     def is_wrong_alike(self) -> bool:
+        """A frame of the ideal run is not what its inputs give: both runs would have it wrong."""
         return any(line.differs for line in self.recomputed)
 
     @property
     def is_promised(self) -> bool:
+        """An output promises something."""
         return any(verdict.promised for verdict in self.verdicts)
 
     @property
@@ -134,6 +136,7 @@ class Verified:
         return "; ".join(said)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return {
             "kept": (not is_broken(verdict for verdict in self.verdicts if verdict.promised))
             if self.is_promised

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from holdfast.cli.main import app
 from holdfast.engine.run import reset as module
-from holdfast.engine.run.reset import reset
 from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import SinkError, StateRefused
 from holdfast.frames.files import read_frame
@@ -28,6 +27,8 @@ kiln = hf.StreamProcess("kiln", frame="1 second", time="ts", {more})
 kiln.source("probes", hf.read.files("probes.parquet"), schema="ts timestamp, zone int, celsius double")
 kiln.filter("hot", of="probes", where="celsius > 0")
 kiln.sink("hot", hf.write.{sink})
+if "hosts" in {more!r}:
+    kiln.protect(hf.ecoc(every="5 seconds"))
 """
 
 
@@ -214,21 +215,25 @@ def test_broken_off_anywhere_no_run_takes_the_rest_for_its_own(kiln, monkeypatch
 
 
 def test_folders_of_hosts_elsewhere_go_if_they_are_its_own(folder, tmp_path, monkeypatch):
+    """A host's folder of another state folder, and what is not ours in its own, is nobody's to remove."""
     monkeypatch.chdir(tmp_path)
-    hosts = f'hosts={{"a": "{tmp_path / "disk_a"}", "b": "{tmp_path / "disk_b"}"}}'
-    kiln = Kiln(folder, more=hosts)
+    hosts = ", ".join(f'"{name}": "{tmp_path / name}"' for name in ("own", "shared", "others"))
+    kiln = Kiln(folder, more=f"hosts={{{hosts}}}")
     graph = kiln.process.graph()
-    Homes(kiln.root, graph.hosts, None, []).open()
-    (tmp_path / "disk_a" / "mine.txt").write_text("mine")
-    mark = (tmp_path / "disk_b" / "host.json").read_text()
-    assert [each for each in reset(kiln.process).goes if "disk_b" in each] == (
-        [] if not graph.homes else [each for each in reset(kiln.process).goes if "host b" in each]
-    )
+    assert [host.name for host in graph.homes] == ["own", "shared", "others"]
+    Homes(kiln.root, [host for host in graph.homes if host.name != "others"], None, []).open()
+    Homes(tmp_path / "other", [host for host in graph.homes if host.name == "others"], None, []).open()
+    (tmp_path / "shared" / "mine.txt").write_text("mine")
+    said = kiln.process.reset().goes
+    assert [name for name in ("own", "shared", "others") if any(f"host {name} " in each for each in said)] == [
+        "own",
+        "shared",
+    ]
     kiln.process.reset(remove=True)
 
-    if graph.homes:
-        assert not (tmp_path / "disk_b").exists() and mark
-        assert [each.name for each in (tmp_path / "disk_a").iterdir()] == ["mine.txt"]
+    assert not (tmp_path / "own").exists()
+    assert [each.name for each in (tmp_path / "shared").iterdir()] == ["mine.txt"]
+    assert (tmp_path / "others" / "host.json").exists()
 
 
 def test_a_sink_that_cannot_be_opened_is_named_and_the_same_command_tries_again(kiln, monkeypatch):

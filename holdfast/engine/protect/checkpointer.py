@@ -162,9 +162,7 @@ def machine_of(
         if protection.two_phase:
             return Synchronised(wiring, every, epoch, restored, phase % every, triggers, back=FRAMES_BACK)
         return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
-    kind = {"none": NoProtection, "snapshot": PartialCheckpoint, "uncoordinated": Uncoordinated}[
-        protection.durability
-    ]
+    kind = {"none": NoProtection, "snapshot": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
     return kind(wiring, every, epoch, restored)
 
 

@@ -66,7 +66,7 @@ def start_replay(
     into: str,
     first: FrameOrTime | None = None,
     until: FrameOrTime | None = None,
-    state: str | Path | None = None,
+    state: str | os.PathLike[str] | None = None,
     rate: object = None,
     profile: str | None = None,
     on_progress: Callable[[Status], None] | None = None,

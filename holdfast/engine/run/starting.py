@@ -5,8 +5,8 @@ What is said nearer wins (`profile`); nothing of it decides what a frame holds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.observe.status import Status
@@ -25,7 +25,7 @@ __all__ = ["start"]
 def start(
     process: Declares,
     *,
-    state: str | Path | None = None,
+    state: str | os.PathLike[str] | None = None,
     fresh: Sequence[str] = (),
     keep: Sequence[str] = (),
     rate: object = None,
