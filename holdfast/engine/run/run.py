@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.flow.parameters import Change, now, user
@@ -43,7 +43,7 @@ __all__ = ["Run", "start_graph"]
 def start_graph(
     graph: Graph,
     *,
-    state: str | Path | None = None,
+    state: str | os.PathLike[str] | None = None,
     fresh: Sequence[str] = (),
     keep: Sequence[str] = (),
     rate: object = None,
