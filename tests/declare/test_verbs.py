@@ -92,6 +92,20 @@ def test_the_status_of_a_folder_that_no_run_holds_is_what_the_last_one_left(kiln
     assert kiln.status().state == "killed"
 
 
+def test_the_shell_shows_what_was_left_and_still_says_that_nothing_runs(kiln, folder):
+    """HF-U040 and exit 2, as scripts know it; the numbers come with it."""
+    from typer.testing import CliRunner
+
+    from holdfast.cli.main import app
+
+    plain = CliRunner().invoke(app, ["status", "kiln"])
+    machine = CliRunner().invoke(app, ["status", "kiln.py", "--json"])
+
+    assert (plain.exit_code, machine.exit_code) == (2, 2)
+    assert "HF-U040" in plain.stderr and plain.stdout.startswith("kiln  stopped")
+    assert from_json(json.loads(machine.stdout)) == kiln.status()
+
+
 def test_the_status_of_a_running_process_is_what_it_answers(kiln, folder):
     left = kiln.status()
     held = StateFolder(folder.root)
