@@ -78,10 +78,15 @@ def refuse_old_words(
     if first is not None or into is not None:
         word = "--into" if into is not None else "--from-frame" if from_frame is not None else "--from-time"
         raise old_word(
-            f"holdfast run {word}", _replay_line(file, first, until, into or "TABLE"), why="run runs, replay replays"
+            f"holdfast run {word}",
+            _replay_line(file, first, until, into or "TABLE"),
+            why="run runs, replay replays",
+            where="",
         )
     if until_frame is not None:
-        raise old_word("holdfast run --until-frame", f"holdfast run {shlex.quote(file)} --until {until_frame}")
+        raise old_word(
+            "holdfast run --until-frame", f"holdfast run {shlex.quote(file)} --until {until_frame}", where=""
+        )
 
 
 def _shown(begin: Callable[..., Any], again: str, as_json: bool) -> int:

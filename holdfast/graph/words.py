@@ -65,13 +65,16 @@ def renamed_value(value: object, renamed: Mapping[str, str], *, what: str) -> No
         raise old_word(f"{what}={value!r}", f"write {what}={renamed[value]!r}: it means the same")
 
 
-def old_word(what: str, do: str, why: str = "one thing has one word now (docs/decisions/0023-words.md)") -> UsageError:
-    """A word of an earlier version; `do` says the one of today."""
+_WHY = "one thing has one word now (docs/decisions/0023-words.md)"
+
+
+def old_word(what: str, do: str, why: str = _WHY, *, where: str | None = None) -> UsageError:
+    """A word of an earlier version; `do` says the one of today. `where`: the user's line, unless it is said."""
     return UsageError(
         "HF-C060",
         "OldWord",
         f"{what} is a word of an earlier version.",
-        where=caller()[0],
+        where=caller()[0] if where is None else where,
         why=why,
         effect="nothing was declared or started",
         do=do,

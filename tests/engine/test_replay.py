@@ -210,6 +210,7 @@ def test_the_shell_says_what_a_replay_is(original, monkeypatch, words, code, do)
 
     assert result.exit_code == 2
     assert code in result.stderr and do in " ".join(result.stderr.split())
+    assert "where" not in result.stderr  # a line of the shell's own code tells nobody anything
 
 
 def test_a_parameter_that_was_changed_meanwhile_holds_when_a_replay_goes_on(original):
