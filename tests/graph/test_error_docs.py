@@ -11,7 +11,12 @@ def test_codes_and_sections_agree():
     raised = {}
     package = ROOT / "holdfast"
     functions = package / "sources" / "connectors" / "functions.py"
-    for path in [*(package / "graph").glob("*.py"), *(package / "declare").glob("*.py"), package / "loading.py", functions]:
+    for path in [
+        *(package / "graph").glob("*.py"),
+        *(package / "declare").glob("*.py"),
+        package / "loading.py",
+        functions,
+    ]:
         for code, name in re.findall(r'"(HF-[A-Z]\d{3})",\s*"(\w+)"', path.read_text()):
             assert raised.setdefault(code, name) == name, f"{code} has two names"
     text = (ROOT / "docs" / "errors.d" / "graph.md").read_text()
