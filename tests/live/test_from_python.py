@@ -41,6 +41,6 @@ def test_the_page_does_what_it_says(tmp_path):
     assert "unit seen" in said[0]
     lines = said[0].splitlines()
     change, frame = map(int, lines[-5].split())
-    assert 10 < change <= frame == 20
+    assert change > 10 and frame == 20
     assert sorted(lines[-4:-2]) == ["flagged 20", "seen 20"]
     assert lines[-2:] == ["60 ['readings']", "stopped"]
