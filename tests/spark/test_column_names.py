@@ -62,7 +62,9 @@ def declare(folder, names: dict[str, str], postgres: str) -> hf.StreamProcess:
         return probes.groupBy(*by).agg(*(F.sum(quoted(c)).alias(c) for c in cs))
 
     @process.keyed(
-        key, other, state=f"{quoted(state)} bigint", emits=Schema.of(rows(names).select([key, other, *cs]).schema).ddl
+        by=[key, other],
+        state=f"{quoted(state)} bigint",
+        emits=Schema.of(rows(names).select([key, other, *cs]).schema).ddl,
     )
     def keyed(state, framed):
         tops = framed.groupby([key, other], as_index=False)[cs].max()
