@@ -68,7 +68,7 @@ def timed(configuration, minutes: int) -> tuple[Drops, float]:
 
 def ward() -> StreamModel:
     """A process of Holdfast's: frames wait, a host is lost twice a day."""
-    kept = Protect("checkpoint", 5.0)
+    kept = Protect("snapshot", 5.0)
     names = ("clean", "beats", "rates", "alarms")
     operators = [Operator("ecg", rate=1000.0)]
     for i, name in enumerate(names):

@@ -33,13 +33,13 @@ import holdfast as hf
 from bench import processes
 from bench.report import finish, say
 from holdfast import failpoints as points
-from holdfast.declare.loading import load
 from holdfast.faults.keeping import output_of
 from holdfast.faults.plans import INSIDE, Fault, Victims, drawn_plan, environment, homes_of
 from holdfast.faults.trial import redirected, sink_folder
 from holdfast.graph.hosting import Host
 from holdfast.levels.judging import judge
 from holdfast.levels.measuring import Measured, measure
+from holdfast.loading import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ LOSSLESS = {
     "ecoc": hf.ecoc(EVERY),
     "extended": hf.ecoc(EVERY, extended=True),
 }
-LOSSY = {"none": hf.none, "checkpoint": hf.checkpoint(EVERY)}
+LOSSY = {"none": hf.none, "checkpoint": hf.snapshot(EVERY)}
 # Half of the elements is more than what lies between two checkpoints, and in a queue; the window is
 # four elements of each of four keys, of twelve elements a second.
 DECLARED = hf.loses(at_most=0.5, wrong_at_most=0.1)

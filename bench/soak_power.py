@@ -248,7 +248,8 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
         if case == "live":
             sender.join(60.0)
             answered = answered + sender.answered
-            until(lambda: {*answered} <= {row[1] for row in table(case, work)}, run, 20.0)
+            # Frames of the time since the cut are closed by the clock first: thousands, some time after the recording.
+            until(lambda: {*answered} <= {row[1] for row in table(case, work)}, run, 240.0)
             run.stop()
         run.wait()
     except HoldfastError as error:

@@ -6,6 +6,7 @@ what a user does with a process and a run. The shell's part is what `--help` say
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -65,21 +66,24 @@ def entry(name: str, thing: Any, level: int = 3) -> str:
 
 
 # Of a run: called by those who start it.
-INTERNAL = {"activate", "release"}
+INTERNAL = {"activate", "keep", "release"}
 
 
 def public_methods(kind: type) -> list[tuple[str, Any]]:
-    return [
-        (name, thing)
-        for name, thing in vars(kind).items()
-        if not name.startswith("_")
-        and name not in INTERNAL
-        and (inspect.isfunction(thing) or isinstance(thing, property))
-    ]
+    """Its own first, then those of the classes it is made of."""
+    found: dict[str, Any] = {}
+    for each in kind.__mro__:
+        for name, thing in vars(each).items() if each.__module__.startswith("holdfast.") else ():
+            if name.startswith("_") or name in INTERNAL or name in found:
+                continue
+            if inspect.isfunction(thing) or isinstance(thing, property):
+                found[name] = thing
+    return list(found.items())
 
 
-def class_part(name: str, kind: type) -> list[str]:
-    parts = [entry(name, kind)]
+def class_part(name: str, kind: type, *, is_made: bool = True) -> list[str]:
+    """`is_made`: by users; of the others nobody needs the arguments."""
+    parts = [entry(name, kind) if is_made else f"### `{name}`\n\n{text_of(kind)}\n"]
     for method, thing in public_methods(kind):
         if isinstance(thing, property):
             parts.append(f"#### `.{method}`\n\n{text_of(thing)}\n")
@@ -104,6 +108,8 @@ def commands() -> list[str]:
             return
         lines = [f"### `{words}`\n", f"{(command.help or '').strip()}\n"]
         for option in command.params:
+            if getattr(option, "hidden", False):  # a word of an earlier version, which is answered with the new one
+                continue
             names = f"`{option.metavar or option.name.upper()}`"
             if option.param_type_name == "option":
                 names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
@@ -118,16 +124,19 @@ def commands() -> list[str]:
 def build() -> str:
     import holdfast as hf
     from holdfast import testing
-    from holdfast.engine.observe.status import SinkStatus, SourceStatus, Status, UnitStatus
-    from holdfast.engine.run.run import Run
     from holdfast.graph import protections
 
     parts = [HEAD, "## A process\n", *class_part("hf.StreamProcess", hf.StreamProcess)]
-    parts += ["## A run\n", *class_part("Run", Run)]
-    parts.append("## What a run says of itself\n\n`run.status()`, `holdfast status --json`.\n")
-    parts += [fields_part(kind) for kind in (Status, SourceStatus, UnitStatus, SinkStatus)]
+    parts += ["## A run\n", *class_part("hf.Run", hf.Run, is_made=False)]
+    answers = [
+        name
+        for name in hf.__all__
+        if dataclasses.is_dataclass(getattr(hf, name)) and isinstance(getattr(hf, name), type)
+    ]
+    parts.append("## What is answered\n\nTyped objects; what the shell prints with `--json` has the same fields.\n")
+    parts += [fields_part(f"hf.{name}", getattr(hf, name)) for name in answers]
     parts.append("## Words for declarations\n")
-    skipped = {"StreamProcess", "read", "write", "__version__"}
+    skipped = {"StreamProcess", "Run", "read", "write", "__version__", *answers}
     # `hf.frames` is a package that can be called; its words are those of the function behind it.
     words = {name: getattr(hf, name) for name in hf.__all__ if name not in skipped} | {"frames": protections.frames}
     parts += [entry(f"hf.{name}", thing) for name, thing in words.items()]
@@ -143,14 +152,17 @@ def build() -> str:
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def fields_part(kind: type) -> str:
-    """The fields of a typed answer, with the comments beside them."""
-    source = inspect.getsource(kind)
-    lines = [f"### `{kind.__name__}`\n", text_of(kind), ""]
-    for name, annotation, comment in re.findall(
-        r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*)?(?:  # (.*))?$", source, flags=re.MULTILINE
-    ):
-        lines.append(f"- `{name}`: `{annotation.strip()}`" + (f": {comment}" if comment else ""))
+def fields_part(called: str, kind: type) -> str:
+    """The fields of a typed answer, with the comments beside them, then what it can be asked."""
+    comments = dict(re.findall(r"^    (\w+): [^#\n]+?  # (.*)$", inspect.getsource(kind), flags=re.MULTILINE))
+    lines = [f"### `{called}`\n", text_of(kind), ""]
+    for each in dataclasses.fields(kind):
+        comment = comments.get(each.name)
+        lines.append(f"- `{each.name}`: `{each.type}`" + (f": {comment}" if comment else ""))
+    for name, thing in public_methods(kind):
+        said = text_of(thing).split("\n\n")[0].replace("\n", " ")
+        call = name if isinstance(thing, property) else name + signature_of(thing)
+        lines.append(f"- `.{call}`" + (f": {said}" if said else ""))
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from holdfast.apps.telemonitoring.page import collect, limits_of, write_page
 from holdfast.cli.reaching import change_log
-from holdfast.declare.loading import load
+from holdfast.loading import load
 
 EXAMPLES = Path(__file__).resolve().parent
 PROGRAMS = {
@@ -119,7 +119,7 @@ def main(folder: Path) -> None:
         holdfast(folder, "show", f"{name}.py", "--svg", f"{name}.svg")
         if name == "kiln":
             # The kiln is damped from second 35 on; its last half minute shows nothing new.
-            holdfast(folder, "run", "kiln.py", "--rate", "fast", "--until-frame", "60")
+            holdfast(folder, "run", "kiln.py", "--rate", "fast", "--until", "60")
         else:
             changes = watch_the_ward(folder)
     console.rule("[bold]What came out[/bold]")

@@ -13,9 +13,9 @@ from holdfast.apps.telemonitoring.operators import BEATS, CLEAN, beats, clean
 from holdfast.apps.telemonitoring.rhythm import RHYTHM, rhythm
 
 ward = hf.StreamProcess("ward_4", frame="5 seconds", time="ts")
-ward.param("pulse_max", 105.0, per="patient", between=(40, 220), doc="beats a minute that raise an alarm")
-ward.param("oxygen_min", 94.0, per="patient", between=(50, 100), doc="percent below which an alarm is raised")
-ward.param("pressure_max", 150.0, per="patient", between=(80, 250), doc="systolic mmHg that raise an alarm")
+ward.param("pulse_max", 105.0, by="patient", between=(40, 220), doc="beats a minute that raise an alarm")
+ward.param("oxygen_min", 94.0, by="patient", between=(50, 100), doc="percent below which an alarm is raised")
+ward.param("pressure_max", 150.0, by="patient", between=(80, 250), doc="systolic mmHg that raise an alarm")
 
 for name, columns in {
     "ecg": "patient string, lead string, ts timestamp, mv double",
@@ -25,8 +25,8 @@ for name, columns in {
 }.items():
     ward.source(name, hf.read.files(f"ward_data/{name}.parquet", rate="as recorded"), schema=columns, late="quarantine")
 
-ward.keyed("patient", "lead", **CLEAN)(clean)  # ecg -> noise filter
-ward.keyed("patient", "lead", **BEATS, protect=hf.ecoc(every="30 seconds"))(beats)
+ward.keyed(by=["patient", "lead"], **CLEAN)(clean)  # ecg -> noise filter
+ward.keyed(by=["patient", "lead"], **BEATS, protect=hf.ecoc(every="30 seconds"))(beats)
 
 
 @ward.operator(over="frame")  # the frame is a plain DataFrame: all of SQL works

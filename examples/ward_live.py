@@ -15,9 +15,9 @@ from holdfast.apps.telemonitoring.operators import BEATS, CLEAN, beats, clean
 from holdfast.apps.telemonitoring.rhythm import RHYTHM, rhythm
 
 live = hf.StreamProcess("ward_live", frame="5 seconds", time="ts", grace="2 seconds")
-live.param("pulse_max", 105.0, per="patient", between=(40, 220))
-live.param("oxygen_min", 94.0, per="patient", between=(50, 100))
-live.param("pressure_max", 150.0, per="patient", between=(80, 250))
+live.param("pulse_max", 105.0, by="patient", between=(40, 220))
+live.param("oxygen_min", 94.0, by="patient", between=(50, 100))
+live.param("pressure_max", 150.0, by="patient", between=(80, 250))
 
 for name, topic, columns in (
     ("ecg", "{patient}/ecg/{lead}", "patient string, lead string, ts timestamp, mv double"),
@@ -32,8 +32,8 @@ for name, topic, columns in (
     reader = hf.read.mqtt(f"{os.environ.get('MQTT', 'mqtt://127.0.0.1:1883')}/ward4/{topic}", id="serial")
     live.source(name, reader, schema=f"{columns}, serial bigint", boundary="hold")
 
-live.keyed("patient", "lead", **CLEAN)(clean)
-live.keyed("patient", "lead", **BEATS)(beats)
+live.keyed(by=["patient", "lead"], **CLEAN)(clean)
+live.keyed(by=["patient", "lead"], **BEATS)(beats)
 live.operator(over="frame")(motion)
 live.keyed("patient", **RHYTHM)(rhythm)
 live.operator(over="frame")(oxygen)

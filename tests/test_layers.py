@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "holdfast"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("redaction",),
     ("errors",),
-    ("atomic", "failpoints", "quoting"),
+    ("atomic", "extras", "failpoints", "quoting"),
     ("graph",),
     ("frames",),
     ("levels", "protocols"),
@@ -25,10 +25,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("hosts",),
     ("records",),
     ("engine",),
-    ("declare",),
+    ("loading",),
     ("faults",),
     ("oracle",),
     ("verify",),
+    ("declare",),  # the object that users hold: its verbs reach everything below
     ("testing", "apps"),
     ("cli",),
 )

@@ -7,4 +7,4 @@ p.source("probes", hf.read.files("../probes/*.parquet"), schema="ts timestamp, z
 
 p.aggregate("average", of="probes", by="zone", window="10 seconds", emits={"mean": "avg(celsius)"})
 p.sink("average", hf.write.console())
-p.protect(hf.checkpoint(every="5 seconds"), "averages")  # HF-G017
+p.protect(hf.snapshot(every="5 seconds"), "averages")  # HF-G017

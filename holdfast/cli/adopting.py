@@ -49,8 +49,8 @@ def adopt_table(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
     """Go on in a table another state folder wrote, or that lost or gained rows. What is there stays as it is."""
-    from holdfast.declare.loading import load
     from holdfast.engine.run.adopt_table import adopt_table as take
+    from holdfast.loading import load
 
     taken = take(load(file), sink, state=state, renumber=renumber)
     if as_json:

@@ -32,7 +32,7 @@ def declarable(model: StreamModel) -> list[Option]:
     import holdfast as hf
     from holdfast.models.options import options_for
 
-    skips = "behind" in inspect.signature(hf.checkpoint).parameters
+    skips = "behind" in inspect.signature(hf.snapshot).parameters
     copies = [("", 1)]
     if hasattr(hf, "ha"):
         copies.append(("ha", 2))

@@ -1,5 +1,5 @@
-"""The command `holdfast`: check, show, run, status, set, stop, doctor; trace, du, clean, quarantine; adopt;
-simulate, verify, chaos.
+"""The command `holdfast`: check, show, run, replay, status, set, stop, doctor; trace, du, clean, quarantine, reset;
+adopt; simulate, verify, chaos.
 
 Exit codes: 0 fine, 1 running but degraded (status), 2 usage, 3 check failed,
 4 promise broken, 5 unit given up, 6 refused (state in use or unfit, no Java),
@@ -23,7 +23,17 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.cli import adopting, predicting, render, setting_aside, simulating, telemonitoring, verifying, watching
+from holdfast.cli import (
+    adopting,
+    predicting,
+    render,
+    resetting,
+    setting_aside,
+    simulating,
+    telemonitoring,
+    verifying,
+    watching,
+)
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -63,13 +73,23 @@ app = typer.Typer(
 File = Annotated[str, typer.Argument(metavar="FILE", help="Python file with the process; FILE:name if it has several")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")]
+Rate = Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')]
+Until = Annotated[str | None, typer.Option(metavar="N|T", help="stop after this frame, or the frame of this time")]
+ProfileName = Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")]
+Metrics = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")]
+AcceptVersions = Annotated[
+    bool, typer.Option("--accept-versions", help="go on with other versions of Python, Spark or libraries than before")
+]
+MetricsOpen = Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")]
 
 
 def _say_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        typer.echo(f"holdfast {version('holdfast')}, pyspark {version('pyspark')}, Python {sys.version.split()[0]}")
+        from holdfast import __version__
+
+        typer.echo(f"holdfast {__version__}, pyspark {version('pyspark')}, Python {sys.version.split()[0]}")
         raise typer.Exit
 
 
@@ -139,14 +159,15 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Draw the graph, the units it is cut into, and why."""
-    from holdfast.graph.drawing import as_svg, as_text
-    from holdfast.graph.units import cut
+    process = _load(file)
+    drawn = process.show(svg=svg)
+    if as_json:
+        from holdfast.graph.units import cut
 
-    graph = _load(file).graph()
-    units = cut(graph)
-    print(render.as_json(render.graph_fields(graph, units)) if as_json else as_text(graph, units))
+        print(render.as_json(render.graph_fields(graph := process.graph(), cut(graph))))
+    else:
+        print(drawn)
     if svg is not None:
-        svg.write_text(as_svg(graph, units), encoding="utf-8")
         _progress_line(f"drawing in {svg}")
 
 
@@ -158,56 +179,75 @@ def run(
     ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="OP", help="this changed operator keeps its state")] = None,
     state: State = None,
-    rate: Annotated[
-        str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')
-    ] = None,
-    until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
-    profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")
-    ] = None,
-    from_frame: Annotated[int | None, typer.Option(metavar="N", help="replay from this frame on, with --into")] = None,
-    from_time: Annotated[
-        str | None, typer.Option(metavar="T", help="replay from the frame of this time on, with --into")
-    ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="N|T", help="replay up to this frame or time, with --into")
-    ] = None,
-    into: Annotated[
-        str | None, typer.Option(metavar="TABLE|DIR/", help="replay kept input into this table or folder")
-    ] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")] = None,
-    metrics_open: Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")] = False,
+    rate: Rate = None,
+    until: Until = None,
+    accept_versions: AcceptVersions = False,
+    profile: ProfileName = None,
+    metrics: Metrics = None,
+    metrics_open: MetricsOpen = False,
     as_json: Json = False,
+    until_frame: Annotated[str | None, typer.Option(hidden=True)] = None,
+    from_frame: Annotated[str | None, typer.Option(hidden=True)] = None,
+    from_time: Annotated[str | None, typer.Option(hidden=True)] = None,
+    into: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run a process. Until its input ends, Ctrl-C (stops after the frame), or `holdfast stop`."""
-    from holdfast.cli.running import replay_until_done, run_until_done
+    from holdfast.cli.running import refuse_old_words, run_until_done
 
-    process = _load(file)
-    if into is not None or from_frame is not None or from_time is not None or until is not None:
-        asked = {"into": into, "from_frame": from_frame, "from_time": from_time, "until": until}
-        said = {
-            "state": state,
-            "rate": rate,
-            "profile": profile,
-            "metrics": metrics,
-            "metrics_open": metrics_open or None,
-        }
-        decided = {"--fresh": fresh, "--keep": keep, "--until-frame": until_frame}
-        raise typer.Exit(replay_until_done(process, file, asked, said, decided, as_json=as_json))
+    refuse_old_words(file, until_frame=until_frame, from_frame=from_frame, from_time=from_time, into=into, until=until)
     raise typer.Exit(
         run_until_done(
-            process,
+            _load(file),
             file,
             as_json=as_json,
             state=state,
             fresh=tuple(fresh or ()),
             keep=tuple(keep or ()),
             rate=rate,
-            until_frame=until_frame,
+            until=until,
+            accept_versions=accept_versions,
             profile=profile,
             metrics=metrics,
             metrics_open=metrics_open or None,
         )
+    )
+
+
+@app.command()
+def replay(
+    file: File,
+    into: Annotated[
+        str | None, typer.Option(metavar="TABLE|DIR/", help="write into this table, or Parquet files into this folder")
+    ] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", metavar="N|T", help="from this frame or time on (default: the first)")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="N|T", help="up to this frame or time (default: to the end)")
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", metavar="DIR", help="state folder of the original (default: .holdfast/NAME)"),
+    ] = None,
+    rate: Rate = None,
+    accept_versions: AcceptVersions = False,
+    profile: ProfileName = None,
+    metrics: Metrics = None,
+    metrics_open: MetricsOpen = False,
+    as_json: Json = False,
+) -> None:
+    """Run kept input again, into another table or folder. The original and its tables stay as they are."""
+    from holdfast.cli.running import replay_until_done
+
+    said = {
+        "accept_versions": accept_versions,
+        "state": state,
+        "profile": profile,
+        "metrics": metrics,
+        "metrics_open": metrics_open or None,
+    }
+    raise typer.Exit(
+        replay_until_done(_load(file), file, into=into, first=first, until=until, rate=rate, as_json=as_json, **said)
     )
 
 
@@ -226,7 +266,12 @@ def status(
     from holdfast.cli.reaching import ask_all, state_dirs
 
     folders = state_dirs(name, state)
-    answers = ask_all(folders, {"do": "status"})
+    try:
+        answers = ask_all(folders, {"do": "status"})
+    except UsageError:
+        if len(folders) == 1:
+            _print_left_behind(folders[0], as_json)
+        raise
     if edges:
         for answer, each in zip(answers, ask_all(folders, {"do": "edges"}), strict=True):
             answer["edges"] = each["edges"]
@@ -245,7 +290,7 @@ def set_(
     file: File,
     values: Annotated[list[str] | None, typer.Argument(metavar="name=value ...")] = None,
     for_key: Annotated[
-        str | None, typer.Option("--for", metavar="KEY", help="only for this key (parameters with per=)")
+        str | None, typer.Option("--for", metavar="KEY", help="only for this key (parameters with by=)")
     ] = None,
     note: Annotated[str, typer.Option(help="why, for the log")] = "",
     log: Annotated[bool, typer.Option("--log", help="show the changes so far")] = False,
@@ -297,6 +342,7 @@ def stop(file: File, state: State = None, as_json: Json = False) -> None:
 watching.add_to(app)
 setting_aside.add_to(app)
 adopting.add_to(app)
+resetting.add_to(app)
 simulating.add_to(app)
 verifying.add_to(app)
 predicting.add_to(app)
@@ -304,7 +350,7 @@ app.add_typer(telemonitoring.app, name="demo")
 
 
 def _load(file: str) -> Any:
-    from holdfast.declare.loading import load
+    from holdfast.loading import load
 
     return load(file)
 
@@ -334,6 +380,19 @@ def _print_report(file: str, process: Any, findings: list[Finding], seconds: dic
     if findings:
         out.print()
     out.print(f"{', '.join(found) or 'fine'} ({times})", markup=False)
+
+
+def _print_left_behind(folder: Path, as_json: bool) -> None:
+    """What the last run left, where none answers; the error that says so follows."""
+    from holdfast.engine.observe.folder_status import left_behind
+    from holdfast.journals.lock import is_held
+
+    with contextlib.suppress(
+        HoldfastError, OSError, KeyError, TypeError
+    ):  # a folder that cannot be read has its own error
+        if not is_held(folder / "lock"):
+            left = left_behind(folder).to_json()
+            print(render.as_json(left)) if as_json else render.print_status(left, render.console())
 
 
 def _progress_line(text: str) -> None:

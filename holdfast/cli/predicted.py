@@ -88,7 +88,7 @@ def other_plans(model: StreamModel) -> dict[str, StreamModel]:
     plans = {
         "as declared": model,
         "no protection": plain.with_protection(Protect()),
-        "checkpoint 5 s": plain.with_protection(Protect("checkpoint", 5.0)),
+        "snapshot 5 s": plain.with_protection(Protect("snapshot", 5.0)),
         "ecoc 5 s": plain.with_protection(Protect("ecoc", 5.0)),
     }
     found: dict[str, StreamModel] = {}

@@ -160,7 +160,7 @@ def _model(file: str, state: Path | None) -> StreamModel:
 
     folder = state_dirs(file, state)[0]
     if (folder / MODEL).is_file():
-        from holdfast.declare.loading import load
+        from holdfast.loading import load
         from holdfast.records.deriving import with_declared
 
         return with_declared(_read(folder / MODEL), load(file).graph())
@@ -197,8 +197,8 @@ def _derive(file: str, profile: Path | None, seed: int) -> tuple[StreamModel, Pa
     import numpy as np
 
     from holdfast.cli.reaching import state_dirs
-    from holdfast.declare.loading import load
     from holdfast.graph.units import cut
+    from holdfast.loading import load
     from holdfast.records.deriving import derived
     from holdfast.records.kept import Kept
     from holdfast.records.measured import measure_run, row_window_keys

@@ -30,9 +30,9 @@ def state_dirs(named: str | None, state: Path | None = None) -> list[Path]:
             raise _nothing_here("no process has run in this folder.", f"{FOLDER}/ has no state folder")
         return found
     if _is_file(named):
-        from holdfast.declare.loading import load
         from holdfast.engine.profile import load_profile
         from holdfast.engine.state_folder import state_folder
+        from holdfast.loading import load
 
         graph = load(named).graph()
         return [state_folder(graph, load_profile(beside=graph.base).state)]

@@ -1,4 +1,4 @@
-"""`holdfast run`: start, show, wait, and say how it ended.
+"""`holdfast run` and `holdfast replay`: start, show, wait, and say how it ended.
 
 Ctrl-C and SIGTERM stop after the frame in work (the run sees to that while it is
 waited for); before it runs they break off the start, of which nothing remains. A
@@ -8,6 +8,7 @@ second Ctrl-C leaves at once: a new run resumes from what is sealed.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable
@@ -17,8 +18,9 @@ from typing import Any
 
 from holdfast.cli import render
 from holdfast.errors import UsageError
+from holdfast.graph.words import old_word
 
-__all__ = ["replay_until_done", "run_until_done"]
+__all__ = ["refuse_old_words", "replay_until_done", "run_until_done"]
 
 
 def run_until_done(
@@ -30,32 +32,61 @@ def run_until_done(
 
 
 def replay_until_done(
-    process: Any, file: str, asked: dict[str, Any], said: dict[str, Any], decided: dict[str, Any], *, as_json: bool
+    process: Any,
+    file: str,
+    *,
+    into: str | None,
+    first: str | None,
+    until: str | None,
+    rate: str | None,
+    as_json: bool,
+    **said: Any,
 ) -> int:
-    """The same for a replay; what belongs to an ordinary run has no meaning here."""
+    """The same for a replay."""
     from holdfast.engine.run.replay import start_replay
 
-    stray = next((word for word, value in decided.items() if value), None)
-    both = asked["from_frame"] is not None and asked["from_time"] is not None
-    if asked["into"] is None or stray is not None or both:
-        why = "it has two beginnings"
-        if stray is not None:
-            why = f"{stray} is for an ordinary run"
-        elif asked["into"] is None:
-            why = "a replay writes beside the original, so it needs a place"
+    if into is None:
         raise UsageError(
             "HF-E027",
             "NotAReplay",
-            "this is no replay.",
-            why=why,
+            "the replay has no place to write to.",
+            why="a replay writes beside the original, so it needs one",
             effect="nothing was started",
-            do="holdfast run FILE --from-frame 10 --until 20 --into TABLE (or a folder: --into replayed/)",
+            do="holdfast replay FILE --from 10 --until 20 --into TABLE (or a folder: --into replayed/)",
         )
-    first = asked["from_frame"] if asked["from_frame"] is not None else asked["from_time"]
-    said = {**said, "rate": _number(said["rate"])}
-    begin = partial(start_replay, process, into=asked["into"], first=first, until=asked["until"], **said)
-    options = [f"--{name.replace('_', '-')} {value}" for name, value in asked.items() if value is not None]
-    return _shown(begin, f"holdfast run {file} {' '.join(options)}", as_json)
+    begin = partial(start_replay, process, into=into, first=first, until=until, rate=_number(rate), **said)
+    return _shown(begin, _replay_line(file, first, until, into), as_json)
+
+
+def _replay_line(file: str, first: str | None, until: str | None, into: str | None) -> str:
+    words = {"--from": first, "--until": until, "--into": into}
+    said = [f"{word} {shlex.quote(value)}" for word, value in words.items() if value is not None]
+    return " ".join([f"holdfast replay {shlex.quote(file)}", *said])
+
+
+def refuse_old_words(
+    file: str,
+    *,
+    until_frame: str | None,
+    from_frame: str | None,
+    from_time: str | None,
+    into: str | None,
+    until: str | None,
+) -> None:
+    """`run` had a mode that replayed, and a second word for its end."""
+    first = from_frame if from_frame is not None else from_time
+    if first is not None or into is not None:
+        word = "--into" if into is not None else "--from-frame" if from_frame is not None else "--from-time"
+        raise old_word(
+            f"holdfast run {word}",
+            _replay_line(file, first, until, into or "TABLE"),
+            why="run runs, replay replays",
+            where="",
+        )
+    if until_frame is not None:
+        raise old_word(
+            "holdfast run --until-frame", f"holdfast run {shlex.quote(file)} --until {until_frame}", where=""
+        )
 
 
 def _shown(begin: Callable[..., Any], again: str, as_json: bool) -> int:

@@ -8,23 +8,17 @@ the others was not shown for it.
 
 from __future__ import annotations
 
-import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli import render
-from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.verify.verifying import Bench, Ran, Verified
+    from holdfast.verify.verifying import Ran, Verified
 
 __all__ = ["add_to"]
 
@@ -65,39 +59,33 @@ def verify(
     as_json: Json = False,
 ) -> None:
     """Run a process undisturbed and through a fault plan. Says which promises were kept."""
-    from holdfast.declare.loading import load
-    from holdfast.faults.plans import Victims, fitted, parsed
-    from holdfast.oracle.asking import asked_for, not_asked
+    from holdfast.loading import load
+    from holdfast.verify.asking import verify as verified
 
-    asked = asked_for(oracle)
-    graph = load(file).graph()
-    plan = fitted(parsed(_text(faults), str(faults)), Victims.of(graph), str(faults))
-    again = _again(
-        "verify",
-        file,
+    found = verified(
+        load(file),
+        faults,
+        file=file,
+        seed=seed,
         input=input_,
         state=state,
-        faults=faults,
-        seed=seed,
         frames=frames,
         rate=rate,
-        oracle=None if oracle == "8" else oracle,
+        oracle=oracle,
+        keep=keep,
+        say=_progress,
     )
-    with _bench(graph, file, keep, input_, state, until=frames, rate=rate) as bench:
-        ideal = bench.ideal(keep_all=asked is not None)
-        recomputed = not_asked(graph) if asked is None else bench.recompute(ideal, asked, seed)
-        found = bench.compare(ideal, bench.settled(plan, ideal, seed), recomputed=recomputed)
-        report = _reported(graph, found, again)
     if as_json:
-        print(render.as_json({"process": graph.name, **found.to_json(), "again": again, "report": str(report)}))
+        answer = {"process": found.process, **found.to_json(), "again": found.again, "report": str(found.report)}
+        print(render.as_json(answer))
     else:
-        _print_run("ideal", ideal, found)
-        if asked is not None:
+        _print_run("ideal", found.ideal, found)
+        if oracle.strip().lower() != "none":
             print(f"oracle     frames of the ideal run, computed another way ... {found.oracle_s:.0f} s")
         _print_run("faulty", found.faulty, found)
         for line in _answer(found):
             print(line)
-        print(f"again      {again}\nreport     {report}")
+        print(f"again      {found.again}\nreport     {found.report}")
     raise typer.Exit(0 if found.is_fine else 4)
 
 
@@ -114,27 +102,29 @@ def chaos(
     as_json: Json = False,
 ) -> None:
     """Run a process through random fault plans. Each can be repeated by its line."""
-    from holdfast.declare.loading import load
-    from holdfast.faults.plans import drawn_plan
+    from holdfast.loading import load
+    from holdfast.verify.asking import chaos as disturbed
 
-    graph = load(file).graph()
     is_fine = True
-    with _bench(graph, file, keep, input_, state, until=frames, rate=rate) as bench:
-        ideal = bench.ideal()
-        last = bench.last_with_input(ideal)
-        for number in [only] if only is not None else range(1, plans + 1):
-            plan = drawn_plan(bench.victims, bench.first, last, Random(f"{seed}/{number}"))
-            again = _again("chaos", file, input=input_, state=state, seed=seed, only=number, frames=frames, rate=rate)
-            found = bench.compare(ideal, plan, f"plan-{number}")
-            is_fine &= found.is_fine
-            report = _reported(graph, found, again) if not found.is_fine or only is not None else None
-            if as_json:
-                print(
-                    render.as_json({"process": graph.name, "plan": number, **found.to_json(), "again": again}),
-                    flush=True,
-                )
-            else:
-                _print_plan(number, found, again, report)
+    for found in disturbed(
+        load(file),
+        file=file,
+        seed=seed,
+        plans=plans,
+        only=only,
+        input=input_,
+        state=state,
+        frames=frames,
+        rate=rate,
+        keep=keep,
+        say=_progress,
+    ):
+        is_fine &= found.is_fine
+        if as_json:
+            answer = {"process": found.process, "plan": found.number, **found.to_json(), "again": found.again}
+            print(render.as_json(answer), flush=True)
+        else:
+            _print_plan(found)
     if not as_json:
         print(_survives())
     raise typer.Exit(0 if is_fine else 4)
@@ -186,7 +176,7 @@ def _survives() -> str:
     return f"survives   {SURVIVES}"
 
 
-def _print_plan(number: int, found: Verified, again: str, report: Path | None) -> None:
+def _print_plan(found: Verified) -> None:
     broken = [each for each in found.verdicts if each.state == "BROKEN"]
     hit = sum(found.faulty.hit)
     word = (
@@ -198,67 +188,15 @@ def _print_plan(number: int, found: Verified, again: str, report: Path | None) -
         if found.differs
         else "same, nothing promised"
     )
-    print(f"plan {number}: {word}   {hit} of {len(found.plan)} faults hit, "
+    print(f"plan {found.number}: {word}   {hit} of {len(found.plan)} faults hit, "
           f"{render.counted(found.faulty.starts, 'start')}, {found.faulty.seconds:.0f} s")  # fmt: skip
     for fault, struck in zip(found.plan, found.faulty.hit, strict=True):
         print(f"  {'hit' if struck else 'NOT HIT':<8} {fault}")
     for each in broken:
         print(f"  output {each.output}: {each.what} {each.measured}, {each.promised} promised: {each.words}")
-    if report is not None:
-        print(f"  report {report}")
-    print(f"  again  {again}", flush=True)
-
-
-# ---- what is done ----
-
-
-@contextmanager
-def _bench(
-    graph: Any, file: str, keep: Path | None, words: str | None, state: Path | None, **settings: Any
-) -> Iterator[Bench]:
-    from holdfast.faults.inputs import log_input
-    from holdfast.verify.verifying import Bench
-
-    if keep is not None and keep.exists() and any(keep.iterdir()):
-        raise UsageError(
-            "HF-E054", "FolderNotEmpty", f"{keep} is not empty.", why="a verified run begins with nothing",
-            effect="nothing was started", do="name another folder, or remove it",
-        )  # fmt: skip
-    log = None if words is None else log_input(words, graph, _state_of(graph, state))
-    with tempfile.TemporaryDirectory(prefix="holdfast-verify-", ignore_cleanup_errors=True) as temporary:
-        yield Bench(
-            graph, file, keep.absolute() if keep is not None else Path(temporary), log=log, say=_progress, **settings
-        )
-
-
-def _state_of(graph: Any, state: Path | None = None) -> Path:
-    """As `run` would take it: said, in the profile, declared, or .holdfast/NAME."""
-    from holdfast.engine.profile import load_profile
-    from holdfast.engine.state_folder import state_folder
-
-    return state_folder(graph, state or load_profile(beside=graph.base).state)
-
-
-def _reported(graph: Any, found: Verified, again: str) -> Path:
-    from holdfast.verify.report import page, write_report
-
-    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
-    return write_report(_state_of(graph) / "reports", stamp, page(graph.name, found, again))
-
-
-def _text(plan: Path) -> str:
-    try:
-        return plan.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "HF-E050", "PlanUnreadable", "the fault plan cannot be read.", where=str(plan), why=str(error),
-            effect="nothing was started", do="name a TOML file: --faults faults/two_hits.toml",
-        ) from None  # fmt: skip
-
-
-def _again(verb: str, file: str, **options: Any) -> str:
-    said = [f"--{name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None]
-    return " ".join([f"holdfast {verb} {shlex.quote(file)}", *said])
+    if found.report is not None:
+        print(f"  report {found.report}")
+    print(f"  again  {found.again}", flush=True)
 
 
 def _progress(line: str) -> None:

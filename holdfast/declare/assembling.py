@@ -19,7 +19,8 @@ from holdfast.graph.model import FRAME_WORDS, Edge, Graph, Operator
 from holdfast.graph.options import Feedback
 
 if TYPE_CHECKING:
-    from holdfast.declare.process import StreamProcess, _Draft
+    from holdfast.declare.drafts import Draft
+    from holdfast.declare.process import StreamProcess
 
 __all__ = ["assemble"]
 
@@ -63,7 +64,7 @@ def assemble(process: StreamProcess) -> Graph:
     return replace(graph, notes=tuple(notes))
 
 
-def _operator(draft: _Draft, off: set[str], declared: set[str], notes: list[Finding]) -> Operator:
+def _operator(draft: Draft, off: set[str], declared: set[str], notes: list[Finding]) -> Operator:
     ports = dict(draft.ports)
     for port, reads in draft.remapped.items():
         if port not in draft.ports:

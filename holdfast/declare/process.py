@@ -5,56 +5,48 @@ which line. `graph()` turns it into the pure model, so the order of declarations
 free and a notebook cell may be run again. Decorators return the function untouched:
 it stays an ordinary function that a unit test can call.
 
-Pure but for `check(types=True)`, `start` and `run`, which hand over to the engine.
+Pure; what is done with a process (`declare.verbs`) hands over to what stands below.
 """
 
 from __future__ import annotations
 
+import os
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from holdfast.errors import Finding, ProcessRefused
+from holdfast.declare.built_in import BuiltInOperators
+from holdfast.declare.drafts import (
+    Draft,
+    Reads,
+    checked_backup,
+    checked_protection,
+    checked_supervision,
+    checked_time,
+    drafted,
+    optional_ms,
+    settled,
+)
+from holdfast.declare.verbs import Verbs
 from holdfast.graph import options as read
-from holdfast.graph.declared import as_names, caller, checked_name, one_of, refuse, size_bytes
-from holdfast.graph.durations import duration_ms
+from holdfast.graph.declared import as_names, caller, checked_name, declared_in, one_of, refuse, size_bytes
+from holdfast.graph.durations import Duration, duration_ms
 from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, checked_hosts
 from holdfast.graph.inputs import SourceTerms
 from holdfast.graph.model import Arrival, Graph, Param, Sink, Source
 from holdfast.graph.promises import Promise
-from holdfast.graph.protections import Protection, checkpoint, ecoc, none, uncoordinated
-from holdfast.graph.restarting import ON_ERROR, SINK_ON_ERROR, OnDegraded, Supervision, checked_alert
+from holdfast.graph.protections import Protection, none
+from holdfast.graph.restarting import SINK_ON_ERROR, OnDegraded, Supervision, checked_alert
 from holdfast.graph.schemas import Schema
+from holdfast.graph.words import old_word, renamed_value, worded
 from holdfast.sources.connectors.functions import reader_of
-
-if TYPE_CHECKING:
-    from holdfast.engine.run.run import Run
 
 __all__ = ["StreamProcess", "declared_by"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Reads = str | read.Feedback
 
 
-@dataclass
-class _Draft:
-    """An operator as declared; ports and parameters are resolved by `graph()`."""
-
-    name: str
-    kind: str
-    ports: dict[str, Reads]
-    outputs: tuple[str, ...]
-    line: str
-    options: dict[str, Any] = field(default_factory=dict)
-    function: Callable[..., Any] | None = None
-    params: tuple[str, ...] = ()
-    with_default: frozenset[str] = frozenset()
-    remapped: dict[str, Reads] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
-
-
-class StreamProcess:
+class StreamProcess(BuiltInOperators, Verbs):
     """A graph of sources, operators and sinks that share one frame clock.
 
     `frame` is the length of a frame, `time` the column that holds element time (or
@@ -65,31 +57,33 @@ class StreamProcess:
     `hosts`, a folder each, and their checkpoints are kept on another one or as `backup` says.
     """
 
+    @worded()
     def __init__(
         self,
         name: str,
         *,
-        frame: object,
+        frame: Duration,
         time: str | Arrival | None = None,
-        grace: object = "0 seconds",
+        grace: Duration = "0 seconds",
         chunks: int | None = None,
         partitions: int = 2,
-        queue: object = "512 MB",
-        state: object = None,
+        queue: str | int = "512 MB",
+        state: str | os.PathLike[str] | None = None,
         values: str = "show",
         durability: str = "synced",
         restart: Supervision | None = None,
         on_degraded: OnDegraded = None,
-        hosts: object = None,
+        hosts: Sequence[Any] | Mapping[str, Any] | None = None,
         backup: Backup | None = None,
     ) -> None:
         self.name = checked_name(name, what="stream process")
         _declared.add(self)
         self._line, self._base = caller()
+        self._file = declared_in()
         self._frame_ms = duration_ms(frame, what="frame")
         if self._frame_ms < 1:
             raise refuse("HF-C001", "NotADuration", f"frame={frame!r} has no length.", do="take frame='1 second'")
-        self._time = _checked_time(time)
+        self._time = checked_time(time)
         self._grace_ms = duration_ms(grace, what="grace")
         self._chunks = None if chunks is None else read.rows(chunks).count
         self._partitions = read.rows(partitions).count
@@ -97,14 +91,14 @@ class StreamProcess:
         self._state = None if state is None else str(state)
         self._values = one_of(values, ("show", "hide"), what="values")
         self._durability = one_of(durability, ("synced", "fast"), what="durability")
-        self._supervision = _checked_supervision(restart)
+        self._supervision = checked_supervision(restart)
         self._on_degraded = checked_alert(on_degraded)
         self._hosts = checked_hosts(hosts)
-        self._backup = _checked_backup(backup)
+        self._backup = checked_backup(backup)
         self._protect = none
         self._params: list[Param] = []
         self._sources: list[Source] = []
-        self._drafts: list[_Draft] = []
+        self._drafts: list[Draft] = []
         self._sinks: list[Sink] = []
         self._edge_delays: list[tuple[str, str, int, str]] = []
         self._protects: list[tuple[str, Protection, str]] = []
@@ -117,21 +111,27 @@ class StreamProcess:
 
     # -- parameters and sources --------------------------------------------------
 
+    @worded(per="by")
     def param(
         self,
         name: str,
         default: Any,
         *,
-        per: str | None = None,
+        by: str | None = None,
         between: tuple[Any, Any] | None = None,
         doc: str = "",
     ) -> None:
-        """A value that may change while the process runs; the change holds from a frame on."""
+        """A value that may change while the process runs; the change holds from a frame on.
+
+        `by`: a key column; each key may then have a value of its own (`holdfast set --for KEY`).
+        `between`: the least and the greatest value that `set` accepts.
+        """
         if between is not None and (not isinstance(between, list | tuple) or len(between) != 2):
             raise refuse("HF-C003", "UnknownWord", f"between={between!r} is no range.", do="write between=(20, 120)")
         bounds = None if between is None else (between[0], between[1])
-        self._params.append(Param(checked_name(name, what="parameter"), default, per, bounds, doc, caller()[0]))
+        self._params.append(Param(checked_name(name, what="parameter"), default, by, bounds, doc, caller()[0]))
 
+    @worded()
     def source(
         self,
         name: str | None = None,
@@ -140,12 +140,12 @@ class StreamProcess:
         schema: object = None,
         late: str = "admit",
         time: str | Arrival | None = None,
-        keep: object = None,
-        delay_max: object = None,
+        keep: Duration | None = None,
+        delay_max: Duration | None = None,
         boundary: str | None = None,
         bad: str = "fail",
         new_columns: str = "ignore",
-        ahead: object = None,
+        ahead: Duration | None = None,
         on_ahead: str = "quarantine",
     ) -> Any:
         """An input. With a reader it is declared at once; without one this is a decorator: of a function
@@ -163,7 +163,7 @@ class StreamProcess:
         terms = SourceTerms(
             schema=schema,
             late=late,
-            time=self._time if time is None else _checked_time(time),
+            time=self._time if time is None else checked_time(time),
             keep=keep,
             delay_max=delay_max,
             boundary=boundary,
@@ -188,36 +188,54 @@ class StreamProcess:
 
     # -- operators of the user's own ---------------------------------------------
 
+    @worded(
+        outputs="emits", by="an operator over frames has no keys: take keyed(by=...), or groupBy inside the function"
+    )
     def operator(
         self,
         function: Callable[..., Any] | None = None,
         *,
         over: str = "frame",
         inputs: Mapping[str, Reads] | None = None,
-        outputs: object = None,
+        emits: Sequence[str] | Mapping[str, object] | object = None,
         mode: str | None = None,
         protect: Protection | None = None,
-        delay_max: object = None,
-        delay_min: object = None,
+        delay_max: Duration | None = None,
+        delay_min: Duration | None = None,
         approximate: bool = False,
         spark_conf: Mapping[str, object] | None = None,
-        lateness: object = None,
+        lateness: Duration | None = None,
         unit: str | None = None,
         apart: bool = False,
-        on_error: str = "stop",
-        stabilises: object = None,
+        on_error: str = "fail",
+        stabilises: Duration | None = None,
     ) -> Any:
         """A function from DataFrames to a DataFrame; `over` says whether it sees a frame or the stream.
 
         Positional parameters are input streams, keyword-only ones run-time parameters.
-        `outputs` names several output ports; the function then returns {port: DataFrame}.
-        `on_error`: when a frame raises each time, "stop" gives its unit up; "quarantine" and
-        "drop" find the rows that do it and go on without them. `stabilises`: so long after a gap
+        `emits` names several output ports; the function then returns {port: DataFrame}.
+        `inputs` says which stream a port reads where the two have other names, or hf.feedback(...).
+        `on_error`: when a frame raises each time, "fail" gives its unit up; "quarantine" and
+        "drop" find the rows that do it and continue without them. `stabilises`: so long after a gap
         in its input its answers no longer depend on it; without it they stay marked as tainted.
+        `protect`: its own protection; `unit`, `apart`: with whom it shares a query; `approximate`: its
+        result may differ in the last digits when it is made again; `spark_conf`: for its unit's query.
         """
         line = caller()[0]
         kind = one_of(over, ("frame", "stream"), what="over")
-        settings = _settings(protect, delay_max, delay_min, approximate, spark_conf, unit, apart, on_error, stabilises)
+        settings = settled(
+            {
+                "protect": protect,
+                "delay_max": delay_max,
+                "delay_min": delay_min,
+                "approximate": approximate,
+                "spark_conf": spark_conf,
+                "unit": unit,
+                "apart": apart,
+                "on_error": on_error,
+                "stabilises": stabilises,
+            }
+        )
         chosen: dict[str, Any] = {}
         if kind == "stream":
             chosen["mode"] = one_of(mode or "append", ("append", "update", "complete"), what="mode")
@@ -233,39 +251,44 @@ class StreamProcess:
 
         def decorate(function: Function) -> Function:
             taken = read.signature_of(function)
-            streams, schemas = read.emitted(function.__name__, outputs, what="outputs")
+            streams, schemas = read.emitted(function.__name__, emits, what="emits")
             given = chosen | ({"emits": schemas} if schemas else {})
             self._drafts.append(
-                _drafted(function.__name__, kind, taken, inputs, streams, line, given, function, settings)
+                drafted(function.__name__, kind, taken, inputs, streams, line, given, function, settings)
             )
             return function
 
         return decorate if function is None else decorate(function)
 
+    @worded(keys="by", on="by", outputs="emits")
     def keyed(
         self,
-        *keys: str,
+        by: str | Sequence[str],
+        *more: str,
         state: object,
         emits: object,
         inputs: Mapping[str, Reads] | None = None,
         protect: Protection | None = None,
-        delay_max: object = None,
-        delay_min: object = None,
+        delay_max: Duration | None = None,
+        delay_min: Duration | None = None,
         approximate: bool = False,
         unit: str | None = None,
         apart: bool = False,
-        on_error: str = "stop",
-        stabilises: object = None,
+        on_error: str = "fail",
+        stabilises: Duration | None = None,
     ) -> Callable[[Function], Function]:
         """A vectorised function over all touched keys of a frame, with state per key.
 
+        `by`: the key column, or a list of them; `state` and `emits`: schemas.
         It takes the state rows of the touched keys and one pandas DataFrame per port, and
         returns (state, out). A touched key left out of the state is forgotten; a state
         column `wake` (timestamp) hands the key in again when a frame's boundary passes it.
         `stabilises`: as for `operator`.
         """
         line = caller()[0]
-        names = as_names(keys, what="keys")
+        if more:
+            raise old_word("keyed() with several keys, one after the other,", f"write by={[by, *more]!r}")
+        names = as_names(by, what="by")
         kept = Schema.of(state, what="state")
         for key in names:
             if key in kept:
@@ -276,140 +299,33 @@ class StreamProcess:
                     why="the keys come first in the state by themselves",
                     do=f"drop '{key}' from state=",
                 )
-        settings = _settings(protect, delay_max, delay_min, approximate, None, unit, apart, on_error, stabilises)
+        settings = settled(
+            {
+                "protect": protect,
+                "delay_max": delay_max,
+                "delay_min": delay_min,
+                "approximate": approximate,
+                "unit": unit,
+                "apart": apart,
+                "on_error": on_error,
+                "stabilises": stabilises,
+            }
+        )
 
         def decorate(function: Function) -> Function:
             taken = read.signature_of(function, state=True)
             streams, schemas = read.emitted(function.__name__, emits, what="emits")
             given = {"keys": names, "state": kept, "emits": schemas}
             self._drafts.append(
-                _drafted(function.__name__, "keyed", taken, inputs, streams, line, given, function, settings)
+                drafted(function.__name__, "keyed", taken, inputs, streams, line, given, function, settings)
             )
             return function
 
         return decorate
 
-    # -- built-in operators ------------------------------------------------------
-
-    def aggregate(
-        self,
-        name: str,
-        *,
-        of: Reads,
-        by: object = None,
-        emits: Mapping[str, str],
-        window: object = None,
-        every: object = None,
-        session: object = None,
-        time: str | None = None,
-        lateness: object = None,
-        too_late: str = "drop",
-        **settings: Any,
-    ) -> None:
-        """Aggregates per key: running, or over time, row or session windows.
-
-        A window of time closes when the boundary of a frame passes its end plus `lateness`. Rows
-        that come after that (`late="admit"` lets them in) are dropped, counted and break `lossless`;
-        too_late="quarantine" sets them aside (and on_error likewise), "fail" stops the unit.
-        """
-        chosen = read.aggregate_options(
-            by=by,
-            emits=emits,
-            window=window,
-            every=every,
-            session=session,
-            time=time,
-            process_time=self._time,
-            lateness=lateness,
-        )
-        self._windowed(name, "aggregate", {"of": of}, chosen, settings, too_late)
-
-    def join(
-        self,
-        name: str,
-        *,
-        left: Reads,
-        right: Reads,
-        on: object,
-        within: object,
-        how: str = "inner",
-        emits: object = None,
-        time: str | None = None,
-        too_late: str = "drop",
-        **settings: Any,
-    ) -> None:
-        """Rows of two streams with equal keys and times at most `within` apart.
-
-        `too_late`: what becomes of rows whose partners may be gone already, as for `aggregate`;
-        "drop" joins them with what is left.
-        """
-        chosen = read.join_options(on=on, within=within, how=how, emits=emits, time=time, process_time=self._time)
-        self._windowed(name, "join", {"left": left, "right": right}, chosen, settings, too_late)
-
-    def _windowed(
-        self,
-        name: str,
-        kind: str,
-        ports: dict[str, Reads],
-        chosen: dict[str, Any],
-        settings: dict[str, Any],
-        too_late: str,
-    ) -> None:
-        if one_of(too_late, ("drop", "quarantine", "fail"), what="too_late") != "drop":
-            chosen["too_late"] = too_late  # not said where it is the default: it would look like other code
-        if too_late == "quarantine":
-            settings.setdefault("on_error", "quarantine")
-        self._built_in(name, kind, ports, chosen, settings)
-
-    def union(self, name: str, *, of: list[Reads] | tuple[Reads, ...], **settings: Any) -> None:
-        """All rows of several streams of one schema."""
-        if not isinstance(of, list | tuple) or len(of) < 2:
-            raise refuse("HF-C003", "UnknownWord", f"of={of!r} is no list of streams.", do="write of=['a', 'b']")
-        self._built_in(name, "union", {f"of{i}": each for i, each in enumerate(of, 1)}, {}, settings)
-
-    def split(self, name: str, *, of: Reads, into: Mapping[str, str], **settings: Any) -> None:
-        """A stream 'name.port' per port; a row goes to every port whose condition it meets."""
-        ports = read.split_options(into)
-        streams = tuple(f"{name}.{checked_name(port, what='port')}" for port in ports)
-        self._built_in(name, "split", {"of": of}, {"into": ports}, settings, streams)
-
-    def filter(self, name: str, *, of: Reads, where: str, **settings: Any) -> None:
-        """The rows that meet an SQL condition."""
-        self._built_in(name, "filter", {"of": of}, {"where": _text(where, "where")}, settings)
-
-    def map(self, name: str, *, of: Reads, select: object, **settings: Any) -> None:
-        """SQL expressions over each row: select=['zone', 'celsius * 1.8 + 32 as fahrenheit']."""
-        self._built_in(name, "map", {"of": of}, {"select": as_names(select, what="select")}, settings)
-
-    def _built_in(
-        self,
-        name: str,
-        kind: str,
-        ports: dict[str, Reads],
-        chosen: dict[str, Any],
-        settings: dict[str, Any],
-        outputs: tuple[str, ...] | None = None,
-    ) -> None:
-        known = (
-            "protect",
-            "delay_max",
-            "delay_min",
-            "approximate",
-            "spark_conf",
-            "unit",
-            "apart",
-            "on_error",
-            "stabilises",
-        )
-        for word in settings:
-            one_of(word, known, what=f"option of {kind}")
-        settled = _settings(*(settings.get(word) for word in known))
-        name = checked_name(name, what="operator")
-        line = caller()[0]
-        self._drafts.append(_Draft(name, kind, ports, outputs or (name,), line, chosen, settings=settled))
-
     # -- outputs, protection, edges ----------------------------------------------
 
+    @worded(keys="the key belongs to the table: hf.write.sqlite('out.db', 'alarms', keys=['patient', 'ts'])")
     def sink(
         self,
         stream: str,
@@ -417,7 +333,7 @@ class StreamProcess:
         *,
         promise: Promise | list[Promise] | tuple[Promise, ...] = (),
         name: str | None = None,
-        delay_max: object = None,
+        delay_max: Duration | None = None,
         on_error: str = "fail",
     ) -> None:
         """Write a stream to the outside world and say what it may lose.
@@ -435,13 +351,14 @@ class StreamProcess:
                     do="take hf.lossless, hf.loses(at_most=...), hf.within('5 seconds'), hf.in_order",
                 )
         label = checked_name(name if name is not None else str(stream).replace(".", "_"), what="sink")
-        delay_ms = _optional_ms(delay_max, "delay_max")
+        delay_ms = optional_ms(delay_max, "delay_max")
+        renamed_value(on_error, {"stop": "fail"}, what="on_error")
         one_of(on_error, SINK_ON_ERROR, what="on_error")
         self._sinks.append(Sink(label, writer, stream, promises, caller()[0], delay_ms, on_error))
 
     def protect(self, protection: Protection, *operators: str) -> None:
         """Protect the whole process, or the named operators."""
-        _checked_protection(protection)
+        checked_protection(protection)
         if operators:
             line = caller()[0]
             self._protects.extend((name, protection, line) for name in operators)
@@ -459,7 +376,7 @@ class StreamProcess:
         line = caller()[0]
         self._places.extend((name, host, line) for name in operators)
 
-    def edge(self, stream: str, operator: str, *, delay_max: object) -> None:
+    def edge(self, stream: str, operator: str, *, delay_max: Duration) -> None:
         """The longest time from a frame being sealed to being read on this edge."""
         delay_ms = duration_ms(delay_max, what="delay_max")
         self._edge_delays.append((stream, operator, delay_ms, caller()[0]))
@@ -477,32 +394,6 @@ class StreamProcess:
 
         return assemble(self)
 
-    def check(self, *, types: bool = False) -> list[Finding]:
-        """All findings; raises ProcessRefused if one of them is an error."""
-        from holdfast.graph.rules import check_structure
-
-        graph = self.graph()
-        findings = check_structure(graph)
-        if types and all(finding.warning for finding in findings):
-            from holdfast.engine.check.types import check_types
-
-            findings = findings + list(check_types(graph))
-        if not all(finding.warning for finding in findings):
-            raise ProcessRefused(sorted(findings, key=lambda finding: finding.warning))
-        return findings
-
-    def start(self, **settings: Any) -> Run:
-        """Begin to run and return at once; `with process.start() as run:` stops it at the end."""
-        from holdfast.engine.run.starting import start
-
-        return start(self, **settings)
-
-    def run(self, **settings: Any) -> Run:
-        """Run until a bounded input ends, or until stopped."""
-        with self.start(**settings) as run:
-            run.wait()
-        return run
-
 
 # Processes alive in this program, so that a function can be traced to where it was declared
 # without touching the function.
@@ -515,105 +406,3 @@ def declared_by(function: Callable[..., Any]) -> StreamProcess | None:
         if any(draft.function is function for draft in process._drafts):
             return process
     return None
-
-
-def _drafted(
-    name: str,
-    kind: str,
-    taken: read.Signature,
-    inputs: Mapping[str, Reads] | None,
-    outputs: tuple[str, ...],
-    line: str,
-    chosen: dict[str, Any],
-    function: Callable[..., Any],
-    settings: dict[str, Any],
-) -> _Draft:
-    name = checked_name(name, what="operator")
-    wanted = dict(inputs or {})
-    for port, reads in wanted.items():
-        if not isinstance(reads, str | read.Feedback):
-            raise refuse(
-                "HF-C003",
-                "UnknownWord",
-                f"inputs={{{port!r}: {reads!r}}} names no stream.",
-                do=f"write inputs={{{port!r}: 'stream'}} or inputs={{{port!r}: hf.feedback('stream', schema=...)}}",
-            )
-    ports = {port: wanted.get(port, port) for port in taken.ports}
-    return _Draft(
-        name, kind, ports, outputs, line, chosen, function, taken.params, taken.with_default, wanted, settings
-    )
-
-
-def _settings(
-    protect: Protection | None,
-    delay_max: object,
-    delay_min: object,
-    approximate: object,
-    spark_conf: Mapping[str, object] | None,
-    unit: object,
-    apart: object,
-    on_error: object,
-    stabilises: object,
-) -> dict[str, Any]:
-    if protect is not None:
-        _checked_protection(protect)
-    return {
-        "protect": protect,
-        "delay_ms_max": _optional_ms(delay_max, "delay_max"),
-        "delay_ms_min": 1 if delay_min is None else max(1, duration_ms(delay_min, what="delay_min")),
-        "approximate": bool(approximate),
-        "spark_conf": {str(key): str(value) for key, value in (spark_conf or {}).items()},
-        "unit": None if unit is None else checked_name(unit, what="unit"),
-        "apart": bool(apart),
-        "on_error": one_of(on_error or "stop", ON_ERROR, what="on_error"),
-        "stabilises_ms": _optional_ms(stabilises, "stabilises"),
-    }
-
-
-def _checked_supervision(restart: object) -> Supervision:
-    if restart is None or isinstance(restart, Supervision):
-        return restart or Supervision()
-    raise refuse(
-        "HF-C003", "UnknownWord", f"restart={restart!r} is not known.", do="write restart=hf.restarts(tries=8)"
-    )
-
-
-def _checked_backup(backup: object) -> Backup | None:
-    if backup is not None and not isinstance(backup, Backup):
-        raise refuse(
-            "HF-C003",
-            "UnknownWord",
-            f"backup={backup!r} is no backup.",
-            do="write backup=hf.backup(copies=2) or hf.backup('/mnt/other')",
-        )
-    return backup
-
-
-def _checked_protection(protection: object) -> None:
-    if not isinstance(protection, Protection):
-        name = getattr(protection, "__name__", "")
-        is_uncalled = protection in (checkpoint, uncoordinated, ecoc)
-        raise refuse(
-            "HF-C003",
-            "UnknownWord",
-            f"hf.{name} has no interval." if is_uncalled else f"protection {protection!r} is not known.",
-            do=f"write hf.{name}(every='5 seconds')"
-            if is_uncalled
-            else "take hf.none, hf.checkpoint(every), hf.uncoordinated(every) or hf.ecoc(every)",
-        )
-
-
-def _checked_time(time: object) -> str | Arrival | None:
-    if time is None or isinstance(time, str | Arrival):
-        return time
-    raise refuse("HF-C003", "UnknownWord", f"time={time!r} is no column.", do="write time='ts' or time=hf.ARRIVAL")
-
-
-def _optional_ms(value: object, what: str) -> int | None:
-    return None if value is None else duration_ms(value, what=what)
-
-
-def _text(value: object, what: str) -> str:
-    if isinstance(value, str) and value.strip():
-        return value
-    raise refuse("HF-C003", "UnknownWord", f"{what}={value!r} is no expression.", do=f"write {what}='celsius > 80'")

@@ -307,7 +307,7 @@ def forget_unit(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def state_folder(graph: Graph, state: str | Path | None = None) -> Path:
+def state_folder(graph: Graph, state: str | os.PathLike[str] | None = None) -> Path:
     """Where the process keeps what it knows: given, declared, or .holdfast/NAME here."""
     if state is not None:
         return Path(state)

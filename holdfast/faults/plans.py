@@ -47,6 +47,7 @@ __all__ = [
     "fitted",
     "homes_of",
     "parsed",
+    "parsed_tables",
     "survivable",
 ]
 
@@ -146,7 +147,7 @@ class Victims:
         return cls(
             tuple(unit.name for unit in units), tuple(source.name for source in graph.sources), of,
             homes.names, homes.host_of, stores, homes.needed,
-            frozenset(unit.name for unit in units if unit.protect.durability in ("none", "checkpoint")),
+            frozenset(unit.name for unit in units if unit.protect.durability in ("none", "snapshot")),
         )  # fmt: skip
 
     def places(self, do: str, unit: str) -> tuple[str, ...]:
@@ -190,12 +191,27 @@ def parsed(text: str, where: str) -> list[Fault]:
             do='write [[fault]], then do = "kill unit", unit = "NAME", frame = 40',
         ) from None  # fmt: skip
     stray = next((key for key in found if key != "fault"), None)
-    if stray is not None or not isinstance(found.get("fault"), list) or not found["fault"]:
-        raise UsageError(
-            "HF-E050", "PlanUnreadable", "the fault plan names no fault." if stray is None else f"{stray!r} is no part of a fault plan.",
-            where=where, effect="nothing was started", do="begin each fault with a line [[fault]]",
-        )  # fmt: skip
-    return [_fault(each, f"{where}, fault {at}") for at, each in enumerate(found["fault"], 1)]
+    if stray is not None:
+        raise _no_fault(f"{stray!r} is no part of a fault plan.", where)
+    return parsed_tables(found.get("fault"), where)
+
+
+def parsed_tables(tables: object, where: str) -> list[Fault]:
+    """The same of its [[fault]] tables."""
+    if not isinstance(tables, list) or not tables:
+        raise _no_fault("the fault plan names no fault.", where)
+    return [_fault(each, f"{where}, fault {at}") for at, each in enumerate(tables, 1)]
+
+
+def _no_fault(what: str, where: str) -> UsageError:
+    return UsageError(
+        "HF-E050",
+        "PlanUnreadable",
+        what,
+        where=where,
+        effect="nothing was started",
+        do="begin each fault with a line [[fault]]",
+    )
 
 
 def fitted(plan: Sequence[Fault], victims: Victims, where: str) -> list[Fault]:

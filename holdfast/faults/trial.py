@@ -22,7 +22,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.declare.loading import load
 from holdfast.engine.profile import load_profile
 from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
@@ -30,6 +29,7 @@ from holdfast.faults.inputs import from_log
 from holdfast.faults.keeping import FrameFolder
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.units import cut
+from holdfast.loading import load
 from holdfast.sources.pace import PacedSince
 
 __all__ = ["began_us", "end_with_who_asked", "kept_folders", "main", "redirected", "sink_folder", "with_all_kept"]

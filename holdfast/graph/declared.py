@@ -19,6 +19,7 @@ __all__ = [
     "as_names",
     "caller",
     "checked_name",
+    "declared_in",
     "did_you_mean",
     "nearest",
     "one_of",
@@ -42,6 +43,14 @@ def caller() -> tuple[str, str]:
     if at is None:
         return "", os.getcwd()
     return f"{shown_path(at.f_code.co_filename)}:{at.f_lineno}", _folder(at.f_code.co_filename)
+
+
+def declared_in() -> str:
+    """The file of the nearest line outside this package, as `load` takes it; empty if it is none (a prompt, a notebook)."""
+    at = sys._getframe(1)
+    while at is not None and at.f_code.co_filename.startswith(_PACKAGE):
+        at = at.f_back
+    return "" if at is None or not os.path.isfile(at.f_code.co_filename) else os.path.realpath(at.f_code.co_filename)
 
 
 def shown_path(filename: str) -> str:

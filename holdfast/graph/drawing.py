@@ -54,7 +54,7 @@ def as_text(graph: Graph, units: tuple[Unit, ...]) -> str:
         long = max(len(param.name) for param in graph.params)
         for param in graph.params:
             between = f", {param.between[0]} to {param.between[1]}" if param.between else ""
-            per = f" per {param.per}" if param.per else ""
+            per = f" per {param.by}" if param.by else ""
             doc = f"   {param.doc}" if param.doc else ""
             lines.append(f"  {param.name:<{long}} = {param.default!r}{per}{between}{doc}")
     return "\n".join(line.rstrip() for line in lines) + "\n"

@@ -7,7 +7,10 @@ from datetime import timedelta
 
 from holdfast.errors import UsageError
 
-__all__ = ["duration_ms", "show_ms", "write_ms"]
+__all__ = ["Duration", "duration_ms", "show_ms", "write_ms"]
+
+# "5 seconds", timedelta(seconds=5), or a number of milliseconds.
+Duration = str | timedelta | int
 
 _UNITS_MS = {
     "millisecond": 1,

@@ -138,7 +138,7 @@ class Operator:
     apart: bool = False  # declared: a unit of its own
     disabled: tuple[str, ...] = ()  # ports exempt from rules 1 and 2
     host: str | None = None  # declared: the logical host it lives on
-    on_error: str = "stop"  # a row on which it raises each time: "stop" | "quarantine" | "drop"
+    on_error: str = "fail"  # a row on which it raises each time: "fail" | "quarantine" | "drop"
     stabilises_ms: int | None = None  # declared: so long after a gap its answers no longer depend on it
 
     @property
@@ -161,7 +161,7 @@ class Sink:
 class Param:
     name: str
     default: Any
-    per: str | None = None  # a key column: one value per key
+    by: str | None = None  # a key column: one value per key
     between: tuple[Any, Any] | None = None
     doc: str = ""
     line: str = ""
@@ -339,6 +339,13 @@ def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
 
 
 class Declares(Protocol):
-    """A stream process as what runs it knows it: `declare.process.StreamProcess`."""
+    """A stream process as what loads, runs and verifies it knows it: `declare.process.StreamProcess`."""
+
+    name: str
+
+    @property
+    def file(self) -> str:
+        """FILE:name, as the shell takes it; empty where no file declares it."""
+        ...
 
     def graph(self) -> Graph: ...

@@ -218,8 +218,8 @@ def split_options(into: object) -> dict[str, str]:
     raise refuse(
         "HF-C013",
         "NotASplit",
-        f"into={into!r} names no ports.",
-        do="write into={'hot': 'celsius > 80', 'cold': 'celsius <= 80'}",
+        f"emits={into!r} names no ports.",
+        do="write emits={'hot': 'celsius > 80', 'cold': 'celsius <= 80'}",
     )
 
 

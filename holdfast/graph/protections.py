@@ -12,22 +12,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.errors import UsageError
-from holdfast.graph.durations import duration_ms, show_ms
+from holdfast.graph.durations import Duration, duration_ms, show_ms
 
 __all__ = [
     "Interval",
     "Protection",
-    "checkpoint",
     "ecoc",
     "elements",
     "frames",
     "none",
+    "snapshot",
     "uncoordinated",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
+    """How often: milliseconds, frames or elements."""
+
     count: int
     unit: str  # "ms" | "frames" | "elements"
 
@@ -54,7 +56,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Protection:
-    durability: str  # "none" | "checkpoint" | "uncoordinated" | "ecoc"
+    """How an operator's state is kept elsewhere, and how often; made by hf.ecoc and its kin."""
+
+    durability: str  # "none" | "snapshot" | "uncoordinated" | "ecoc"
     every: Interval | None = None
     extended: bool = False
     two_phase: bool = False
@@ -65,14 +69,16 @@ class Protection:
         kind = self.durability + (" extended" if self.extended else " in two phases" if self.two_phase else "")
         return f"{kind} every {self.every}"
 
-    def __call__(self, *_: object, **__: object) -> Protection:
-        """hf.none() is a slip that Python's words do not explain."""
+    def __call__(self, *more: object, **words: object) -> Protection:
+        """hf.none() is hf.none. Of the others it is a slip that Python's words do not explain."""
+        if self.durability == "none" and not more and not words:
+            return self
         raise UsageError(
             "HF-C003",
             "UnknownWord",
             f"'{self}' is a protection already, not a function.",
             effect="nothing was declared",
-            do=f"write hf.{self.durability} without brackets"
+            do="write hf.none or hf.none(): it has no interval"
             if self.every is None
             else "drop the second pair of brackets",
         )
@@ -87,21 +93,26 @@ def frames(n: int) -> Interval:
 
 
 def elements(n: int) -> Interval:
-    """Every n elements, as in `hf.checkpoint(every=hf.elements(1000))`."""
+    """Every n elements, as in `hf.snapshot(every=hf.elements(1000))`."""
     return _positive(n, "elements")
 
 
-def checkpoint(every: object) -> Protection:
-    """Own state only: after a failure work goes on, what came meanwhile is LOST."""
-    return Protection("checkpoint", Interval.of(every))
+def snapshot(every: Duration | Interval) -> Protection:
+    """The protection that may lose: it keeps an operator's own state, and no frames.
+
+    After the loss of a host, work continues from the newest snapshot; the frames between that and
+    the loss are LOST, and what is made from the older state is marked as tainted. For operators whose
+    answers do not depend on a gap for long; everything else takes hf.ecoc.
+    """
+    return Protection("snapshot", Interval.of(every))
 
 
-def uncoordinated(every: object) -> Protection:
+def uncoordinated(every: Duration | Interval) -> Protection:
     """State and unacknowledged output, each operator on its own: lossless, more to store."""
     return Protection("uncoordinated", Interval.of(every))
 
 
-def ecoc(every: object, *, extended: bool = False, two_phase: bool = False) -> Protection:
+def ecoc(every: Duration | Interval, *, extended: bool = False, two_phase: bool = False) -> Protection:
     """Efficient coordinated checkpoints: lossless, state only; `extended` for cycles.
 
     `two_phase`: the state travels at once and counts when all below have stored the same frame,

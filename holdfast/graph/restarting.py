@@ -15,7 +15,7 @@ from holdfast.graph.durations import duration_ms
 __all__ = ["ON_ERROR", "SINK_ON_ERROR", "OnDegraded", "RestartPolicy", "Supervision", "checked_alert", "restarts"]
 
 # What becomes of a row (or key) on which an operator raises each time.
-ON_ERROR = ("stop", "quarantine", "drop")
+ON_ERROR = ("fail", "quarantine", "drop")
 SINK_ON_ERROR = ("fail", "quarantine", "drop")
 
 OnDegraded = str | Callable[[Mapping[str, Any]], None] | None

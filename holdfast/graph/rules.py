@@ -42,7 +42,7 @@ def _untriable(graph: Graph) -> Iterator[Finding]:
         stream = next((name for name in unit.operators if graph.operator(name).kind == "stream"), None)
         for name in unit.operators if stream is not None else ():
             operator = graph.operator(name)
-            if operator.on_error != "stop":
+            if operator.on_error != "fail":
                 beside = "" if name == stream else f"it shares a unit with '{stream}', which is one; "
                 yield Finding(
                     "HF-G028",

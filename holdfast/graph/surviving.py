@@ -115,7 +115,7 @@ def _uncovered(graph: Graph) -> Iterator[Finding]:
     """A promise about loss whose operators would lose frames together with their host."""
     for sink in graph.sinks:
         said = [promise for promise in sink.promises if isinstance(promise, Loses)]
-        kinds: dict[str, list[str]] = {"none": [], "checkpoint": []}
+        kinds: dict[str, list[str]] = {"none": [], "snapshot": []}
         for operator in graph.above(sink.stream):
             kinds.get(graph.protection_of(operator).durability, []).append(operator.name)
         why = (
@@ -123,10 +123,8 @@ def _uncovered(graph: Graph) -> Iterator[Finding]:
             if kinds["none"]
             else []
         )
-        if kinds["checkpoint"]:
-            why.append(
-                f"{', '.join(kinds['checkpoint'])}: hf.checkpoint keeps state, not the frames since the last one"
-            )
+        if kinds["snapshot"]:
+            why.append(f"{', '.join(kinds['snapshot'])}: hf.snapshot keeps state, not the frames since the last one")
         if said and why:
             yield Finding(
                 "HF-L001",
@@ -156,7 +154,7 @@ def _on_one_disk(graph: Graph) -> Iterator[Finding]:
     for sink in graph.sinks:
         said = [promise for promise in sink.promises if isinstance(promise, Loses)]
         above = graph.above(sink.stream)
-        if not said or any(graph.protection_of(operator).durability in ("none", "checkpoint") for operator in above):
+        if not said or any(graph.protection_of(operator).durability in ("none", "snapshot") for operator in above):
             continue  # HF-L001 says more
         streams = {edge.stream for operator in above for edge in operator.inputs}
         live = [
@@ -183,7 +181,7 @@ def _never_right_again(graph: Graph) -> Iterator[Finding]:
     for sink in graph.sinks:
         said = [promise for promise in sink.promises if isinstance(promise, Loses) and promise.level != "LOLE"]
         above = graph.above(sink.stream)
-        lossy = [each for each in above if graph.protection_of(each).durability in ("none", "checkpoint")]
+        lossy = [each for each in above if graph.protection_of(each).durability in ("none", "snapshot")]
         if not said or not lossy:
             continue
         below = {each.name for each in lossy}

@@ -6,7 +6,7 @@
 
     [[operator]]
     name = "sums"
-    protect = { kind = "checkpoint", every_s = 1.0 }
+    protect = { kind = "snapshot", every_s = 1.0 }
 
     [[operator.port]]
     reads = ["trades"]

@@ -63,13 +63,13 @@ def options_for(
 ) -> list[Option]:
     """Up to 24: six ways to keep a state times four numbers of copies."""
     every = sorted(every_s)
-    kept = [Protect(), *(Protect("checkpoint", each) for each in every)]
+    kept = [Protect(), *(Protect("snapshot", each) for each in every)]
     if model.flow == "waits":
         kept += [Protect("ecoc", every[-1]), Protect("uncoordinated", every[-1])]
         bounds = [output.within_s for output in model.outputs if math.isfinite(output.within_s)]
         if skips and bounds:
             # Half of what is promised is left for the work itself and for those below.
-            kept.append(Protect("checkpoint", every[-1], min(bounds) / 2))
+            kept.append(Protect("snapshot", every[-1], min(bounds) / 2))
     return [Option(protect, kind, n) for kind, n in copies for protect in kept]
 
 

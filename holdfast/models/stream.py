@@ -53,7 +53,7 @@ from holdfast.errors import UsageError
 __all__ = ["Copies", "Fault", "Operator", "Output", "Port", "Protect", "State", "StreamModel", "refused"]
 
 FLOWS = ("drops", "waits")
-DURABILITIES = ("none", "checkpoint", "uncoordinated", "ecoc")
+DURABILITIES = ("none", "snapshot", "uncoordinated", "ecoc")
 COPIES = ("ha", "replicate")
 # crash: a unit stops and restarts, its folder stays. host: every unit on it stops, its folder is gone.
 # driver: every unit stops and restarts. corruption: one wrong element, or a wrong state, that nothing notices.
@@ -103,7 +103,7 @@ class Port:
 class Protect:
     """How an operator's state outlives the loss of it."""
 
-    kind: str = "none"  # "none" | "checkpoint" | "uncoordinated" | "ecoc"
+    kind: str = "none"  # "none" | "snapshot" | "uncoordinated" | "ecoc"
     every_s: float = 1.0  # age of the newest checkpoint at a fault: at most this
     behind_s: float = NEVER  # further behind than this: skip, LOST, go on (only where the flow waits)
 

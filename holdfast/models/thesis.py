@@ -71,13 +71,13 @@ def bargain(
 
 def configuration_1(model: StreamModel) -> StreamModel:
     """Checkpoints of the two that have state, a second old when they are needed."""
-    return model.with_protection(Protect("checkpoint", 1.0), ["aggregate", "join"])
+    return model.with_protection(Protect("snapshot", 1.0), ["aggregate", "join"])
 
 
 def configuration_2(model: StreamModel, *, also: tuple[str, ...] = ()) -> StreamModel:
     """Two groups with one active copy each, a checkpoint of the join; `also`: of these too."""
     groups = tuple(Copies(members) for members in _GROUPS)
-    return replace(model.with_protection(Protect("checkpoint", 1.0), ["join", *also]), copies=groups)
+    return replace(model.with_protection(Protect("snapshot", 1.0), ["join", *also]), copies=groups)
 
 
 def fully_replicated(model: StreamModel) -> StreamModel:

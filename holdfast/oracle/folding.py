@@ -54,7 +54,7 @@ class Fold:
         keys = tuple(options["keys"])
         keyed = [next(column for column in schemas[0].columns if column.name == key) for key in keys]
         emits = tuple((stream.split(".", 1)[-1], options["emits"][stream]) for stream in operator.outputs)
-        per = tuple((name, graph.param(name).per) for name in operator.params)
+        per = tuple((name, graph.param(name).by) for name in operator.params)
         time = graph.time if isinstance(graph.time, str) else None
         self._operator, self._folder = operator, folder
         self._task = FoldTask(

@@ -55,7 +55,7 @@ def values_as_columns(graph: Graph, operator: Operator, values: Mapping[str, Map
     for name in operator.params:
         column = F.lit(values[name]["value"])
         for key, value in values[name]["per"].items():
-            is_key = F.col(quoted(graph.param(name).per)).cast("string") == F.lit(key)
+            is_key = F.col(quoted(graph.param(name).by)).cast("string") == F.lit(key)
             column = F.when(is_key, F.lit(value)).otherwise(column)
         columns[name] = column
     return columns

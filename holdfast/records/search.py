@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.extras import need
 from holdfast.records.kept import Kept
 from holdfast.records.masking import shown_rows
 
@@ -22,6 +23,8 @@ __all__ = ["Found", "find_rows", "select_from"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """Rows that meet a condition, among the frames that are still kept."""
+
     stream: str
     where: str
     frames: dict[int, int]  # frame -> matching rows
@@ -30,6 +33,7 @@ class Found:
     unreadable: dict[int, str]  # frame -> why
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return {
             "stream": self.stream,
             "where": self.where,
@@ -62,6 +66,7 @@ def find_rows(kept: Kept, stream: str, where: str, *, limit: int = 100) -> Found
 
 def select_from(table: pa.Table, n: int, where: str, *, hide: bool = False) -> pa.Table:
     """The rows of one frame that meet the condition, with the frame's number."""
+    need("duckdb", "a search by condition")
     import duckdb
     import pyarrow as pa
 

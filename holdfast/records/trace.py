@@ -23,6 +23,8 @@ __all__ = ["FrameTrace", "SinkHas", "trace_frame", "trace_lines"]
 
 @dataclass(frozen=True, slots=True)
 class SinkHas:
+    """Whether a sink has a frame."""
+
     sink: str
     has: bool | None  # None: cannot be told from here
     epoch: int = 0
@@ -33,6 +35,8 @@ class SinkHas:
 
 @dataclass(frozen=True)
 class FrameTrace:
+    """All that is known of one frame, and behind it of the frames it was made of."""
+
     stream: str
     n: int
     state: str  # "queued" | "forgotten" | "in work" | "not sealed" | "unknown"
@@ -58,6 +62,7 @@ class FrameTrace:
     why: str = ""  # it is LOST or marked
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return asdict(self)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.records.kept import Kept
 
-__all__ = ["Part", "Usage", "human_bytes", "usage", "usage_lines"]
+__all__ = ["Part", "Usage", "human_bytes", "size_of", "usage", "usage_lines"]
 
 # Folder inside sources/NAME or units/NAME -> (part, why). Journals are the files beside them.
 _OF_SOURCE = {
@@ -117,6 +117,11 @@ def _measure(paths: tuple[Path, ...], seen: set[tuple[int, int]]) -> tuple[int, 
             seen.add((found.st_dev, found.st_ino))
             size += found.st_size
     return size, files
+
+
+def size_of(*paths: Path) -> int:
+    """Bytes of files and folders; hard links count once."""
+    return _measure(paths, set())[0]
 
 
 def human_bytes(size: int) -> str:

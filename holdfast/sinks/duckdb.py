@@ -20,7 +20,8 @@ from time import monotonic
 import pyarrow as pa
 
 from holdfast.atomic import make_folder, sync_folder
-from holdfast.errors import Finding, SinkError
+from holdfast.errors import Finding
+from holdfast.extras import need
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
 from holdfast.quoting import quoted_sql
@@ -54,18 +55,9 @@ class DuckdbWriter:
 
     def open(self, context: SinkContext) -> DuckdbSink:
         refuse(self.check(context.schema), context)
-        try:
-            import duckdb
-        except ImportError as error:
-            raise SinkError(
-                "HF-K004",
-                "SinkNotOpened",
-                "DuckDB is not installed.",
-                where=context.where,
-                why=str(error),
-                effect="nothing was written",
-                do="pip install duckdb",
-            ) from error
+        need("duckdb", "a DuckDB table", context.where)
+        import duckdb
+
         DuckdbSink.errors = (duckdb.Error,)
         return DuckdbSink(context.base / self.path, self.table, self.keys, context, self.new_columns, self.shared)
 

@@ -22,6 +22,7 @@ from holdfast.errors import SinkError
 
 __all__ = [
     "Claim",
+    "NothingToTake",
     "Owner",
     "Taken",
     "Taking",
@@ -33,6 +34,10 @@ __all__ = [
     "other_folder",
     "taken",
 ]
+
+
+class NothingToTake(SinkError):
+    """There is no ledger, or no table, that a state folder could take over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Taking:
     #: Given what the ledger knows of a frame (its checksum, or None), the last frame of the folder that is in the target.
     common: Callable[[Callable[[int], str | None]], int]
     renumber: bool = False  # although the folder is the ledger's own
+    anew: bool = False  # `holdfast reset`: a table that is gone leaves nothing to number from
 
 
 @dataclass(frozen=True, slots=True)

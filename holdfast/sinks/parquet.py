@@ -42,7 +42,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.journals.notes import as_note, as_word, note_in, word_in
 from holdfast.sinks.comparing import Difference, changed
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, fenced, judge_frame
-from holdfast.sinks.owners import Claim, Taken, Taking, judge_owner, taken
+from holdfast.sinks.owners import Claim, NothingToTake, Taken, Taking, judge_owner, taken
 from holdfast.sinks.writer import SinkContext, fitted, frames_named, numbered
 
 __all__ = ["ParquetWriter"]
@@ -88,6 +88,7 @@ class ParquetSink:
         self._of_frame: dict[int, list] = {}  # the line of each frame
         self._last = 0
         self._whose: dict[str, Any] = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
+        self._ddl = context.schema.ddl
         self._read_to = 0  # bytes of the ledger that `_entries` covers
         self._lines = 0
         self._may_be_torn = context.owner is not None and context.owner.may_be_torn
@@ -249,7 +250,7 @@ class ParquetSink:
 
     def _take_over(self, taking: Taking) -> Taken:
         owner, claim = self.context.owner, self._found()
-        if owner is None or not self._entries:
+        if owner is None or (not self._entries and claim.folder in ("", owner.folder)):
             raise self._nothing_to_take()
 
         def checksum(n: int) -> str | None:
@@ -285,6 +286,7 @@ class ParquetSink:
             write_whole(ledger, self._head(), sync=True)
         head = self._head_in(ledger.read_bytes().partition(b"\n")[0])
         self._whose |= {name: head[name] for name in self._whose if name in head}
+        self._ddl = head["schema"]  # whoever takes the folder over knows no stream
         if (head["process"], head["sink"]) != (self.context.process, self.context.sink):
             whose = f"stream process {head['process']!r}, sink {head['sink']!r}"
             raise self._refused("TargetTaken", f"{whose} writes to it; their frame numbers would mix")
@@ -300,7 +302,7 @@ class ParquetSink:
 
     def _head(self) -> str:
         context = self.context
-        line = {"process": context.process, "sink": context.sink, "schema": context.schema.ddl, "last": self._last}
+        line = {"process": context.process, "sink": context.sink, "schema": self._ddl, "last": self._last}
         return as_note(line | self._whose | {"lines": _LINE}) + "\n"
 
     def _head_in(self, line: bytes) -> dict:
@@ -392,8 +394,8 @@ class ParquetSink:
                 do=f"see that {self.folder} is a folder that can be written and the disk has room",
             ) from error
 
-    def _nothing_to_take(self) -> SinkError:
-        return SinkError(
+    def _nothing_to_take(self) -> NothingToTake:
+        return NothingToTake(
             "HF-K038",
             "NothingToAdopt",
             f"folder {self.folder.name!r} has no frames that could be taken over.",

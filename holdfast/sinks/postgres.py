@@ -26,7 +26,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from holdfast.errors import Finding, SinkError
+from holdfast.errors import Finding
+from holdfast.extras import need
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.reaching import BEFORE_1, NUL
 from holdfast.graph.schemas import Schema
@@ -116,18 +117,9 @@ class PostgresWriter:
 
     def open(self, context: SinkContext) -> PostgresSink:
         refuse([finding for finding in self.check(context.schema) if not finding.warning], context)
-        try:
-            import psycopg
-        except ImportError as error:
-            raise SinkError(
-                "HF-K004",
-                "SinkNotOpened",
-                "psycopg is not installed.",
-                where=context.where,
-                why=str(error),
-                effect="nothing was written",
-                do="pip install 'psycopg[binary]'",
-            ) from error
+        need("postgres", "a PostgreSQL table", context.where)
+        import psycopg
+
         PostgresSink.errors = (psycopg.Error,)
         return PostgresSink(self, context)
 

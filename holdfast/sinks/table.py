@@ -31,7 +31,7 @@ from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.quoting import quoted_sql
 from holdfast.sinks.comparing import Difference, changed, differing, newest_frames
 from holdfast.sinks.ledger import Ledger, Verdict
-from holdfast.sinks.owners import Claim, Taken, Taking, taken
+from holdfast.sinks.owners import Claim, NothingToTake, Taken, Taking, taken
 from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named, numbered
 
@@ -324,6 +324,10 @@ class TableSink(ABC):
     def _take_over(self, taking: Taking) -> Taken:
         """The target is this state folder's from now on, as it is."""
         context, claim = self.context, self._ledger.claim()
+        if claim is not None and taking.anew and not self.table_exists():
+            for statement in self._ledger.forgetting().splitlines():
+                self.run(statement.rstrip(";"))
+            return Taken(claim.folder, 0, 0, 0)
         if claim is None or context.owner is None or not self.table_exists():
             raise self._nothing_to_take(claim)
         [(newest,)] = self.run(f'select max("_frame") from {self.quoted_table}')
@@ -347,8 +351,8 @@ class TableSink(ABC):
             self._ledger.count_total(total)
         return replace(found, accepted=tuple(accepted))
 
-    def _nothing_to_take(self, claim: Claim | None) -> SinkError:
-        return SinkError(
+    def _nothing_to_take(self, claim: Claim | None) -> NothingToTake:
+        return NothingToTake(
             "HF-K038",
             "NothingToAdopt",
             f"table {self.table!r} has no frames that could be taken over.",

@@ -183,7 +183,7 @@ def index_file(
         options = {**options, "columns": columns}
     else:
         check_json_types(schema, path)
-        if options.pop("missing", "error") != "null":
+        if options.pop("missing", "fail") != "null":
             _check_json(path, schema)
     stamps["prefix"] = Prefix(before.points(path), format, options)
     found = IndexedFile(path, format, now.size, now.mtime_ns, "", tuple(options.items()), **stamps)

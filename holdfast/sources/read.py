@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.errors import UsageError
 from holdfast.graph.secrets import Secret
+from holdfast.graph.words import renamed_value
 from holdfast.sources.connectors.iterators import IteratorReader
 from holdfast.sources.connectors.lines import LineReader
 from holdfast.sources.connectors.mqtt import MqttReader
@@ -24,7 +25,7 @@ def files(
     delimiter: str | None = None,
     quote: str | None = '"',
     null: str = "",
-    missing: str = "error",
+    missing: str = "fail",
     growing: bool = False,
 ) -> FileReader:
     """Parquet, CSV or JSON lines: a file, a folder or a glob, in the order of names.
@@ -69,7 +70,7 @@ def mqtt(
     id: str | None = None,
     client_id: str | None = None,
     ca: str | None = None,
-    missing: str = "error",
+    missing: str = "fail",
 ) -> MqttReader:
     """Messages of a broker: "mqtts://broker:8883/ward4/{patient}/ecg"; JSON objects, or arrays of them.
 
@@ -91,7 +92,7 @@ def lines(
     format: str = "json",
     delimiter: str = ",",
     id: str | None = None,
-    missing: str = "error",
+    missing: str = "fail",
     open_to_network: bool = False,
     token: Secret | str | None = None,
     hosts: Sequence[str] = (),
@@ -136,9 +137,10 @@ def _check_signs(**signs: str | None) -> None:
 
 
 def _check_missing(missing: str) -> None:
-    if missing not in ("error", "null"):
+    renamed_value(missing, {"error": "fail"}, what="missing")
+    if missing not in ("fail", "null"):
         raise _not_a_setting(
-            f"missing={missing!r} is none of 'error' and 'null'.",
+            f"missing={missing!r} is none of 'fail' and 'null'.",
             "take missing='null' where a declared field may be absent",
         )
 

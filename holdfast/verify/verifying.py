@@ -78,6 +78,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Verified:
+    """Two runs of a process over the same input, one through faults, and what its promises were worth."""
+
     plan: tuple[Fault, ...]
     ideal: Ran
     faulty: Ran
@@ -86,6 +88,10 @@ class Verified:
     pace: str
     recomputed: tuple[Recomputed, ...] = ()  # none of a plan of `chaos`: it is not asked there
     oracle_s: float = 0.0
+    process: str = ""
+    again: str = ""  # the command that asks the same again
+    report: Path | None = None  # the page that shows it
+    number: int = 0  # of a plan of `chaos`
 
     @property
     def is_broken(self) -> bool:
@@ -94,10 +100,12 @@ class Verified:
 
     @property
     def is_wrong_alike(self) -> bool:
+        """A frame of the ideal run is not what its inputs give: both runs would have it wrong."""
         return any(line.differs for line in self.recomputed)
 
     @property
     def is_promised(self) -> bool:
+        """An output promises something."""
         return any(verdict.promised for verdict in self.verdicts)
 
     @property
@@ -128,6 +136,7 @@ class Verified:
         return "; ".join(said)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return {
             "kept": (not is_broken(verdict for verdict in self.verdicts if verdict.promised))
             if self.is_promised

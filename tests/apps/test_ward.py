@@ -16,7 +16,7 @@ from holdfast.apps.telemonitoring.devices import messages
 from holdfast.apps.telemonitoring.page import limits_of, write_page
 from holdfast.apps.telemonitoring.picture import Watched
 from holdfast.apps.telemonitoring.rhythm import RHYTHM, rhythm
-from holdfast.declare.loading import load
+from holdfast.loading import load
 from holdfast.testing import same_however_cut
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -70,7 +70,7 @@ import holdfast as hf
 ward = hf.StreamProcess("ward", frame="1 second", time="ts")
 ward.source("ecg", hf.read.files("ecg.csv"), schema="ts timestamp, patient int, mv double")
 ward.aggregate("means", of="ecg", by="patient", window="60 seconds", emits={"mean": "avg(mv)"})
-ward.protect(hf.checkpoint(every="1 second"),
+ward.protect(hf.snapshot(every="1 second"),
              "means")
 ward.filter("alarms", of="means", where="mean > 3", apart=True)
 ward.sink("alarms", hf.write.sqlite("w.db", "alarms"), promise=[hf.loses(at_most=0.01, wrong_at_most=0.001)])
@@ -101,7 +101,7 @@ def test_predict_exits_with_0_where_all_are_kept_and_takes_other_times(invoke):
 
     assert answer.exit_code == 0
     found = json.loads(answer.stdout)
-    assert [plan["plan"] for plan in found["plans"]] == ["as declared", "checkpoint 5 s", "ecoc 5 s"]
+    assert [plan["plan"] for plan in found["plans"]] == ["as declared", "snapshot 5 s", "ecoc 5 s"]
     assert found["plans"][0]["broken"] == []
     available = found["plans"][0]["outputs"][0]["available"]
     assert 0.99 < available["mean"] <= 1
@@ -166,9 +166,9 @@ def test_write_changes_the_protections_and_nothing_else(invoke):
     after = Path("ward.py").read_text()
 
     assert answer.exit_code == 0
-    assert '-ward.protect(hf.checkpoint(every="1 second"),' in answer.stdout
+    assert '-ward.protect(hf.snapshot(every="1 second"),' in answer.stdout
     removed = [line for line in WARD.splitlines() if line not in after.splitlines()]
-    assert removed == ['ward.protect(hf.checkpoint(every="1 second"),', '             "means")']
+    assert removed == ['ward.protect(hf.snapshot(every="1 second"),', '             "means")']
     assert 'ward.protect(hf.ecoc(every="' in after
     # It is what the file declares now: the same question has no more to change.
     again = invoke("predict", "ward.py")
@@ -178,7 +178,7 @@ def test_write_changes_the_protections_and_nothing_else(invoke):
 
 
 def test_protections_go_after_the_operators_they_name():
-    text = WARD.replace('ward.protect(hf.checkpoint(every="1 second"),\n             "means")\n', "")
+    text = WARD.replace('ward.protect(hf.snapshot(every="1 second"),\n             "means")\n', "")
     plan = {"means": Option(Protect("ecoc", 5.0)), "alarms": Option()}
     after = changed(text, read_model(MODEL), plan, "ward.py").splitlines()
 

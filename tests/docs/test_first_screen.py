@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.declare.loading import load
+from holdfast.loading import load
 
 ROOT = Path(__file__).resolve().parents[2]
 SCREEN = (ROOT / "README.md").read_text().partition("## Start")[0]

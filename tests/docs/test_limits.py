@@ -43,7 +43,7 @@ def test_what_is_said_not_to_be_there_is_not_there():
 
 
 def test_versions_are_those_that_are_pinned():
-    pinned = (ROOT / "pyproject.toml").read_text()
+    pinned = (ROOT / "requirements.lock").read_text()
     spark = re.search(r"pyspark==([\d.]+)", pinned)[1]
 
     assert f"PySpark {spark}" in PAGE

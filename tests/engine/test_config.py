@@ -19,7 +19,7 @@ from holdfast.graph.model import Param
 from holdfast.graph.units import cut
 from holdfast.journals.journal import Journal
 
-PARAMS = (Param("limit", 80.0, between=(20, 120)), Param("pulse_max", 120.0, per="patient"), Param("on", True))
+PARAMS = (Param("limit", 80.0, between=(20, 120)), Param("pulse_max", 120.0, by="patient"), Param("on", True))
 
 
 def change(config: Config, name: str, value, frame: int, key: str | None = None):

@@ -106,7 +106,7 @@ def test_a_unit_that_was_here_takes_over_no_stream_that_stands_behind_it():
 
     with pytest.raises(StateRefused) as refused:
         begins(old, [both], {"a": 7, "b": 9}, set())
-    assert refused.value.code == "HF-R019" and "--until-frame 9" in refused.value.do
+    assert refused.value.code == "HF-R019" and "--until 9" in refused.value.do
 
     assert begins(old, [both], {"a": 9, "b": 9}, set()) == {"b": 0}
     assert begins(old, [both], {"a": 9, "b": 7}, set()) == {"b": 0}, "made again, and compared"

@@ -219,7 +219,7 @@ def test_what_becomes_of_a_row_says_the_operator_that_raises_on_it(poisoned):
 
 
 def test_an_operator_that_says_stop_loses_no_row_to_one_that_says_drop(poisoned):
-    assert poisoned(first="drop", second="stop") == (False, {}, {}, [])
+    assert poisoned(first="drop", second="fail") == (False, {}, {}, [])
 
 
 def test_a_frame_that_passes_when_it_is_looked_into_is_not_given_up(poisoned, tmp_path):

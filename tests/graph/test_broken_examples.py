@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.declare.loading import load
 from holdfast.errors import Finding, ProcessRefused
 from holdfast.graph.rules import check_structure
+from holdfast.loading import load
 
 BROKEN = Path(__file__).parents[2] / "examples" / "broken"
 NEEDS_SPARK = {"HF-G020", "HF-G021", "HF-G022", "HF-G023", "HF-G024", "HF-G025", "HF-G027"}

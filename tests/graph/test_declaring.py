@@ -79,7 +79,7 @@ def test_several_outputs_are_streams_of_their_own():
     @p.keyed("zone", state="n int", emits={"up": "zone int", "down": "zone int, by double"})
     def trend(state, probes, *, boundary): ...
 
-    p.split("parts", of="probes", into={"hot": "celsius > 80", "cold": "celsius <= 80"})
+    p.split("parts", of="probes", emits={"hot": "celsius > 80", "cold": "celsius <= 80"})
     graph = p.graph()
     assert graph.operator("trend").outputs == ("trend.up", "trend.down")
     assert graph.operator("trend").params == ()  # `boundary` is given by the frame
@@ -137,13 +137,13 @@ def test_edges_protections_and_delays_reach_the_graph():
     p = kiln()
     p.filter("hot", of="probes", where="celsius > 80")
     p.edge("probes", "hot", delay_max="200 ms")
-    p.protect(hf.checkpoint(every="5 seconds"), "hot")
+    p.protect(hf.snapshot(every="5 seconds"), "hot")
     p.protect(hf.ecoc(every=hf.frames(10)))
     graph = p.graph()
     assert graph.operator("hot").inputs == (
         Edge("probes", "hot", "of", delay_ms_max=200, line=graph.operator("hot").line),
     )
-    assert str(graph.protection_of(graph.operator("hot"))) == "checkpoint every 5 s"
+    assert str(graph.protection_of(graph.operator("hot"))) == "snapshot every 5 s"
     assert str(graph.protect) == "ecoc every 10 frames"
 
 
@@ -161,7 +161,7 @@ def test_edges_protections_and_delays_reach_the_graph():
         ("HF-C006", lambda p: hf.loses(at_most=12)),
         ("HF-C007", lambda p: hf.ecoc(every=10)),
         ("HF-C007", lambda p: hf.ecoc(every="0 seconds")),
-        ("HF-C003", lambda p: hf.none()),
+        ("HF-C003", lambda p: hf.none(5)),
         ("HF-C003", lambda p: p.protect(hf.ecoc)),
         ("HF-C003", lambda p: hf.backup("s4://bucket/copies")),
         ("HF-C003", lambda p: hf.StreamProcess("x", frame="1 second", hosts={})),
@@ -175,7 +175,7 @@ def test_edges_protections_and_delays_reach_the_graph():
             "HF-C012",
             lambda p: p.aggregate("x", of="probes", emits={"n": "count(*)"}, window="1 second", session="1 second"),
         ),
-        ("HF-C013", lambda p: p.split("x", of="probes", into={})),
+        ("HF-C013", lambda p: p.split("x", of="probes", emits={})),
         ("HF-C015", lambda p: p.keyed("zone", state="zone int, n int", emits="n int")),
         ("HF-C002", lambda p: p.source("x", Reader())),
     ],

@@ -6,9 +6,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.graph.drawing import as_svg, as_text
 from holdfast.graph.units import cut
+from holdfast.loading import load
 
 from .test_units import Outside, ward
 
@@ -52,7 +52,7 @@ def test_the_kiln_as_a_picture():
 
 def test_boxes_lie_apart_and_inside_the_picture():
     p = ward()
-    p.split("parts", of="alarms", into={"high": "bpm > 150", "low": "bpm <= 150"})
+    p.split("parts", of="alarms", emits={"high": "bpm > 150", "low": "bpm <= 150"})
     p.filter("weak", of="pulse", where="bpm < 40 and patient <> 'a & b'")
     p.sink("parts.high", Outside(), promise=hf.lossless)
     p.sink("parts.low", Outside())

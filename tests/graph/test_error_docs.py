@@ -1,4 +1,4 @@
-"""Every code of holdfast.graph and holdfast.declare has its section, under its own name."""
+"""Every code of holdfast.graph, holdfast.declare and holdfast.loading has its section, under its own name."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,12 @@ def test_codes_and_sections_agree():
     raised = {}
     package = ROOT / "holdfast"
     functions = package / "sources" / "connectors" / "functions.py"
-    for path in [*(package / "graph").glob("*.py"), *(package / "declare").glob("*.py"), functions]:
+    for path in [
+        *(package / "graph").glob("*.py"),
+        *(package / "declare").glob("*.py"),
+        package / "loading.py",
+        functions,
+    ]:
         for code, name in re.findall(r'"(HF-[A-Z]\d{3})",\s*"(\w+)"', path.read_text()):
             assert raised.setdefault(code, name) == name, f"{code} has two names"
     text = (ROOT / "docs" / "errors.d" / "graph.md").read_text()

@@ -95,7 +95,7 @@ def test_a_self_loop_needs_feedback_too():
 
 def test_a_port_alone_is_answered_with_its_stream():
     p = process()
-    p.split("parts", of="probes", into={"hot": "celsius > 80"})
+    p.split("parts", of="probes", emits={"hot": "celsius > 80"})
 
     @p.operator(over="frame")
     def alarm(hot): ...
@@ -248,11 +248,11 @@ def test_hosts_and_backups_do_not_share_a_folder(hosts, backup, code):
 
 def test_a_promise_that_the_loss_of_a_host_would_break_warns():
     p = process()
-    p.filter("hot", of="probes", where="true", protect=hf.checkpoint(every="5 seconds"))
+    p.filter("hot", of="probes", where="true", protect=hf.snapshot(every="5 seconds"))
     p.filter("hotter", of="hot", where="true", protect=hf.ecoc(every="5 seconds"))
     p.sink("hotter", Outside(), promise=[hf.lossless, hf.in_order])
     assert (only(p).code, only(p).warning) == ("HF-L001", True)
-    assert only(p).why == "hot: hf.checkpoint keeps state, not the frames since the last one"
+    assert only(p).why == "hot: hf.snapshot keeps state, not the frames since the last one"
 
 
 def test_a_promise_that_every_operator_above_is_protected_for_does_not_warn():
@@ -279,12 +279,12 @@ def test_a_promise_that_rests_on_the_state_folders_disk_warns(reader):
 
 
 def test_a_promise_that_one_gap_breaks_for_good_warns():
-    """With hf.checkpoint a lost host leaves a gap; a running sum never gets over it."""
+    """With hf.snapshot a lost host leaves a gap; a running sum never gets over it."""
 
     def declared(**settings):
         p = process()
         p.source("files", Files(), schema=PROBES)
-        p.filter("hot", of="files", where="true", protect=hf.checkpoint(every="5 seconds"))
+        p.filter("hot", of="files", where="true", protect=hf.snapshot(every="5 seconds"))
         p.aggregate(
             "sums", of="hot", by="zone", emits={"n": "count(*)"}, protect=hf.ecoc(every="5 seconds"), **settings
         )

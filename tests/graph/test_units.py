@@ -160,7 +160,7 @@ def test_a_split_does_not_follow_state():
     """Spark would run the state once per branch."""
     p = process()
     p.aggregate("n", of="probes", by="zone", emits={"n": "count(*)"})
-    p.split("parts", of="n", into={"many": "n > 10", "few": "n <= 10"})
+    p.split("parts", of="n", emits={"many": "n > 10", "few": "n <= 10"})
     p.sink("parts.many", Outside())
     p.sink("parts.few", Outside())
     assert members(p) == [("n",), ("parts",)]
@@ -189,7 +189,7 @@ def graphs(draw):
         edges = [Edge(stream, f"o{i}", f"p{j}") for j, stream in enumerate(reads)]
         if draw(st.booleans()):
             edges.append(Edge(f"o{draw(st.integers(0, count - 1))}", f"o{i}", "back", 1, Schema.of("x int")))
-        protect = draw(st.sampled_from([None, None, None, hf.checkpoint(every="5 seconds")]))
+        protect = draw(st.sampled_from([None, None, None, hf.snapshot(every="5 seconds")]))
         operators.append(
             Operator(f"o{i}", kind, tuple(edges), (f"o{i}",), protect=protect, apart=draw(st.integers(0, 9)) == 0)
         )

@@ -31,7 +31,7 @@ def test_changed_state_is_refused_kept_or_begun_anew_and_no_frame_is_lost(bench,
     assert "HF-R002 StateUndecided: operator 'rises'" in refused.said()
     assert "--keep rises" in refused.said()
     fault = Fault("state committed", "driver", 16, "per_window")
-    kept = plant.start("--keep", "rises", "--until-frame", "20", faults=(fault,))
+    kept = plant.start("--keep", "rises", "--until", "20", faults=(fault,))
     kept.ended()
     assert all(mark.exists() for mark in kept.marks.values()), kept.said()
 

@@ -27,7 +27,7 @@ def random_graph(seed: int, *, whole: bool = False, rate: float = 300.0) -> Stre
             ports.append(_port(rng, (str(rng.choice(others)),), whole, rate))
         stateful = any(port.state for port in ports)
         keeps = stateful and rng.random() < 0.6
-        protect = Protect("checkpoint", 1.0) if keeps else Protect()
+        protect = Protect("snapshot", 1.0) if keeps else Protect()
         operators.append(Operator(f"op{i}", tuple(ports), protect=protect, host=f"host{int(rng.integers(3))}"))
         unread = [name for name in unread if not any(name in port.reads for port in ports)] + [f"op{i}"]
     repair_s = float(rng.integers(2, 9))

@@ -114,7 +114,7 @@ def test_a_looser_promise_is_priced():
     model = ward(wrong_at_most=0.0004)
     options = [
         Option(),
-        Option(Protect("checkpoint", 1.0)),
+        Option(Protect("snapshot", 1.0)),
         Option(Protect("ecoc", 5.0)),
         Option(Protect("ecoc", 30.0)),
     ]
@@ -171,7 +171,7 @@ def test_there_are_24_options_where_everything_is_possible():
 def test_a_plan_costs_its_copies_and_its_checkpoints():
     model, prices = ward(), Prices(checkpoint_s=0.01, byte_s=1e-9)
     plain = cost_of(model, ["means"], Option(), prices)
-    kept = cost_of(model, ["means"], Option(Protect("checkpoint", 5.0), "ha", 2), prices)
+    kept = cost_of(model, ["means"], Option(Protect("snapshot", 5.0), "ha", 2), prices)
 
     assert plain.cpu == pytest.approx(0.2)
     assert kept.bytes == pytest.approx(2 * 2e5 / 5)

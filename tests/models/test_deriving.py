@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import UsageError
 from holdfast.graph.units import cut
 from holdfast.journals.incidents import Incidents
 from holdfast.journals.journal import Journal
+from holdfast.loading import load
 from holdfast.models.files import read_model, write_model
 from holdfast.models.refilling import fit_row_windows
 from holdfast.records.deriving import derived, with_declared
@@ -30,7 +30,7 @@ def ward() -> hf.StreamProcess:
     ward.aggregate("means", of="valid", by="patient", window="10 seconds", emits={"mean": "avg(mv)"})
     ward.aggregate("ever", of="ecg", by="patient", emits={"n": "count(*)"})
     ward.filter("alarms", of="means", where="mean > 3", apart=True)
-    ward.protect(hf.checkpoint(every=hf.frames(4)), "alarms")
+    ward.protect(hf.snapshot(every=hf.frames(4)), "alarms")
     promised = [hf.loses(at_most=0.01, wrong_at_most=0.02), hf.within("5 seconds")]
     ward.sink("alarms", hf.write.sqlite("w.db", "alarms"), promise=promised)
     ward.sink("ever", hf.write.sqlite("w.db", "ever"))
@@ -90,7 +90,7 @@ def test_a_running_aggregate_never_is(model):
 
 def test_protections_promises_and_hosts_are_the_files(model):
     assert str(model.operator("means").protect) == "ecoc every 5 s"
-    assert str(model.operator("alarms").protect) == "checkpoint every 4 s"
+    assert str(model.operator("alarms").protect) == "snapshot every 4 s"
     (alarms, ever) = model.outputs
     assert (alarms.within_s, alarms.lost_at_most, alarms.wrong_at_most, alarms.late_at_most) == (5.0, 0.01, 0.02, 0.01)
     assert (ever.within_s, ever.lost_at_most) == (math.inf, 1.0)

@@ -12,7 +12,7 @@ from holdfast.models.stream import Copies, Fault, Operator, Output, Port, Protec
 
 CRASH = Fault("crash", 1e9, 10.0)
 HOST = Fault("host", 1e9, 20.0)
-KEPT = Protect("checkpoint", 2.0)
+KEPT = Protect("snapshot", 2.0)
 SUMS = State(1000.0, 0.1, 0.5, 1.0, 0.05)
 
 
@@ -85,7 +85,7 @@ def test_only_the_share_that_is_missing_counts():
         (
             Operator("one", rate=25.0),
             Operator("other", rate=25.0),
-            Operator("sums", (Port(("one", "other"), state=SUMS),), protect=Protect("checkpoint", 2.0)),
+            Operator("sums", (Port(("one", "other"), state=SUMS),), protect=Protect("snapshot", 2.0)),
         ),
         faults=(CRASH,),
     )
@@ -99,7 +99,7 @@ def test_only_the_share_that_is_missing_counts():
 def test_tainted_elements_hold_the_state_below():
     """Two states in a row: the second is right only after the first is, and then has its own way to go."""
     operators = chain().operators
-    second = Operator("later", (Port(("sums",), state=SUMS),), protect=Protect("checkpoint", 2.0))
+    second = Operator("later", (Port(("sums",), state=SUMS),), protect=Protect("snapshot", 2.0))
     model = replace(chain(), operators=(*operators[:3], second, replace(operators[3], ports=(Port(("later",)),))))
     found = run(model, Hit(100.0, "crash", "sums"))
 

@@ -68,11 +68,11 @@ def test_a_thin_tainted_stream_among_clean_ones_is_counted_on_the_safe_side():
     operators = (
         Operator("in", rate=300.0),
         Operator(
-            "sums", (Port(("in",), 0.1, 0.1, state=State(900.0, alpha=0.3, beta=1.0)),), protect=Protect("checkpoint")
+            "sums", (Port(("in",), 0.1, 0.1, state=State(900.0, alpha=0.3, beta=1.0)),), protect=Protect("snapshot")
         ),
         Operator("raw", (Port(("in",), 0.9, 0.9),)),
         Operator(
-            "both", (Port(("sums", "raw"), state=State(100.0, alpha=0.05, beta=0.1)),), protect=Protect("checkpoint")
+            "both", (Port(("sums", "raw"), state=State(100.0, alpha=0.05, beta=0.1)),), protect=Protect("snapshot")
         ),
     )
     model = StreamModel("thin", operators, faults=(Fault("crash", 100.0, 4.0, of=("sums",)),))
@@ -88,7 +88,7 @@ def test_fluid_and_tokens_choose_the_same_copy(failover_s):
     """Before the failover is over the first copy is repaired, and its state is wrong; or it is not back yet."""
     operators = (
         Operator("in", rate=200.0),
-        Operator("work", (Port(("in",), state=State(4000.0, alpha=0.5)),), protect=Protect("checkpoint")),
+        Operator("work", (Port(("in",), state=State(4000.0, alpha=0.5)),), protect=Protect("snapshot")),
     )
     group = Copies(("work",), failover_s=failover_s)
     model = StreamModel("choice", operators, faults=(Fault("crash", 100.0, 0.5),), copies=(group,))
@@ -109,7 +109,7 @@ def test_fluid_and_network_agree_where_faults_are_drawn():
         Operator(
             "work",
             (Port(("in",), 0.9, 0.8, state=State(60.0, 0.2, 1.0, alpha_taint=0.3)),),
-            protect=Protect("checkpoint"),
+            protect=Protect("snapshot"),
         ),
         Operator("out", (Port(("work",), state=State(30.0, 0.2, 0.5, alpha_taint=0.3)),)),
     )

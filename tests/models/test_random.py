@@ -30,7 +30,7 @@ def random_model(seed: int, flow: str) -> StreamModel:
                     state=state if rng.random() < 0.5 else None,
                 )
             )
-        kind = str(rng.choice(["none", "checkpoint", "ecoc"] if flow == "waits" else ["none", "checkpoint"]))
+        kind = str(rng.choice(["none", "snapshot", "ecoc"] if flow == "waits" else ["none", "snapshot"]))
         behind = float(rng.uniform(2, 10)) if flow == "waits" and kind != "ecoc" and rng.random() < 0.4 else np.inf
         operators.append(
             Operator(

@@ -43,7 +43,7 @@ def models(draw) -> StreamModel:
             )
             ports.append(Port(reads, draw(numbers), taint, draw(numbers), draw(st.none() | st.just(state))))
         protect = Protect(
-            draw(st.sampled_from(["none", "checkpoint", "ecoc"])), draw(numbers), draw(st.just(math.inf) | numbers)
+            draw(st.sampled_from(["none", "snapshot", "ecoc"])), draw(numbers), draw(st.just(math.inf) | numbers)
         )
         operators.append(Operator(f"o{i}", tuple(ports), unit=draw(st.sampled_from(["", "u"])), protect=protect))
     copies = draw(st.sampled_from([(), (Copies(("o0",), "replicate", 3, 2.0),)]))

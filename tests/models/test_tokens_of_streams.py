@@ -63,7 +63,7 @@ def test_table_5_4_comes_out_element_by_element(name):
 
 
 def chain_of(
-    *more, state=None, rate=20.0, faults=(Fault("crash", 100.0, 2.0),), copies=(), protect=Protect("checkpoint")
+    *more, state=None, rate=20.0, faults=(Fault("crash", 100.0, 2.0),), copies=(), protect=Protect("snapshot")
 ):
     operators = (
         Operator("in", rate=rate),

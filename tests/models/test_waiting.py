@@ -88,7 +88,7 @@ def test_a_lossless_protection_does_the_part_since_its_checkpoint_again():
     assert found.delay_max_s.mean() == pytest.approx(10.5 + 4 / 4, abs=0.03)
 
 
-@pytest.mark.parametrize("protect", [Protect(), Protect("checkpoint", 8.0)], ids=str)
+@pytest.mark.parametrize("protect", [Protect(), Protect("snapshot", 8.0)], ids=str)
 def test_a_lost_host_taints_until_the_windows_of_the_gap_have_closed(protect):
     """The state lacks something: 20 s of stream are tainted. The frame that alarms was at work on is LOST: one in four."""
     found = run(ward(protect=protect), Hit(100.0, "host", "a"), replications=4000)

@@ -38,7 +38,7 @@ def folded(tmp_path):
     def run(function, frames: list[list[tuple[int, int]]]) -> Folded:
         """Frames of (zone, v)."""
         p = hf.StreamProcess("kiln", frame="1 second", time="ts")
-        p.param("more", 10, per="zone")
+        p.param("more", 10, by="zone")
         p.source("a", hf.read.files("a.parquet"), schema=f"ts timestamp, {ROWS}")
         p.keyed("zone", state="total bigint, wake timestamp", emits="zone int, total bigint, at timestamp")(function)
         fold = Fold(p.graph(), p.graph().operator(function.__name__), [ROWS], tmp_path)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.declare.loading import load
 from holdfast.errors import HoldfastError, ProcessRefused
 from holdfast.graph.rules import check_structure
+from holdfast.loading import load
 
 PROCESS = """
 import holdfast as hf
@@ -73,7 +73,13 @@ CASES = [
     Case("HF-C003", "between=(20, 120)", "between=20", "between=(20, 120)"),
     Case("HF-C003", NEW, "p.protect(hf.ecoc)", "hf.ecoc(every='5 seconds')", 'p.protect(hf.ecoc(every="5 seconds"))'),
     Case("HF-C003", NEW, "p.protect(3)", "hf.none", NEW),
-    Case("HF-C003", NEW, "p.protect(hf.none())", "hf.none without brackets", NEW),
+    Case("HF-C003", NEW, "p.protect(hf.none(5))", "hf.none or hf.none()", "p.protect(hf.none())"),
+    Case("HF-C003", FILTER, FILTER.replace("where=", "were="), "'where'"),
+    Case("HF-C060", NEW, "p.protect(hf.checkpoint('5 seconds'))", "hf.snapshot(every)", "p.protect(hf.snapshot('5 seconds'))"),
+    Case("HF-C060", FILTER, FILTER[:-1] + ', on_error="stop")', "on_error='fail'", FILTER[:-1] + ", on_error='fail')"),
+    Case("HF-C060", "between=(20, 120)", "per='zone'", "by='zone'", "by='zone'"),
+    Case("HF-C060", 'by="zone"', 'keys="zone"', "by='zone'"),
+    Case("HF-C060", '"probes.csv")', '"probes.csv", missing="error")', "missing='fail'", '"probes.csv", missing="fail")'),
     Case("HF-C003", 'time="ts")', 'time="ts", restart=8)', "restart=hf.restarts(tries=8)",
          'time="ts", restart=hf.restarts(tries=8))'),
     Case("HF-C003", 'time="ts")', 'time="ts", restart=hf.restarts(tries=-1))', "tries=8",
@@ -96,8 +102,8 @@ CASES = [
     Case("HF-C005", FILTER, FILTER.replace('"hot"', f'"{"h" * 101}"'), repr("h" * 100), FILTER.replace('"hot"', f'"{"h" * 100}"'),
          more=f'p.filter("hot", of="{"h" * 100}", where="celsius > 80")\n'),
     Case("HF-C006", SINK, SINK[:-1] + ", promise=hf.loses(at_most=5))", "0.01", SINK[:-1] + ", promise=hf.loses(at_most=0.01))"),
-    Case("HF-C007", NEW, 'p.protect(hf.checkpoint(every=0))', "every='5 seconds'", 'p.protect(hf.checkpoint(every="5 seconds"))'),
-    Case("HF-C007", NEW, 'p.protect(hf.checkpoint(every=hf.frames(0)))', "at least 1", 'p.protect(hf.checkpoint(every=hf.frames(1)))'),
+    Case("HF-C007", NEW, 'p.protect(hf.snapshot(every=0))', "every='5 seconds'", 'p.protect(hf.snapshot(every="5 seconds"))'),
+    Case("HF-C007", NEW, 'p.protect(hf.snapshot(every=hf.frames(0)))', "at least 1", 'p.protect(hf.snapshot(every=hf.frames(1)))'),
     Case("HF-C008", 'time="ts")', 'time="ts", queue="lots")', "'512 MB'", 'time="ts", queue="512 MB")'),
     Case("HF-C011", 'emits={"mean": "avg(celsius)"}', "emits=[]", "emits={'mean': 'avg(celsius)'}"),
     Case("HF-C011", '"avg(celsius)"', '"avrage(celsius)"', "'avg'"),
@@ -123,8 +129,8 @@ CASES = [
     Case("HF-C012", MEAN, 'window="1 minute", session="1 minute", emits={"mean": "avg(celsius)"})', "keep session="),
     Case("HF-C012", MEAN, 'every="1 minute", emits={"mean": "avg(celsius)"})', "window="),
     Case("HF-C012", MEAN, 'every=hf.rows(3), ' + MEAN, "both as durations", 'every="30 seconds", ' + MEAN),
-    Case("HF-C013", 'p.split("parts", of="probes", into={"hot": "celsius > 80", "cold": "celsius <= 80"})',
-         'p.split("parts", of="probes", into=["hot"])', "into={'hot': 'celsius > 80', 'cold': 'celsius <= 80'}",
+    Case("HF-C013", 'p.split("parts", of="probes", emits={"hot": "celsius > 80", "cold": "celsius <= 80"})',
+         'p.split("parts", of="probes", emits=["hot"])', "emits={'hot': 'celsius > 80', 'cold': 'celsius <= 80'}",
          more='p.sink("parts.hot", hf.write.sqlite("kiln.db", "a"))\np.sink("parts.cold", hf.write.sqlite("kiln.db", "b"))\n'),
     Case("HF-C015", KEYED, KEYED.replace('state="n int"', 'state="zone int, n int"'), "drop 'zone' from state="),
     Case("HF-C020", 'window="1 minute"', "window=hf.rows(0)", "at least 1", "window=hf.rows(1)"),
@@ -159,7 +165,7 @@ def found(text: str, folder: Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.code}-{case.bad[:40]}".replace("\n", " "))
 def test_a_declaration_is_accepted_once_it_is_written_as_its_error_says(case, tmp_path, monkeypatch):
-    """HF-C001 to HF-C034, HF-C044, HF-C050, HF-C051, HF-K011: whoever does what the error says must not meet it again."""
+    """HF-C001 to HF-C034, HF-C044, HF-C050, HF-C051, HF-C060, HF-K011: whoever does what the error says must not meet it again."""
     monkeypatch.chdir(tmp_path)
     Path("probes.csv").write_text("ts,zone,celsius\n")
     bad, mended = case.text(case.bad), case.text(case.mended or case.line)
@@ -234,11 +240,11 @@ def warned(code: str, text: str, folder: Path) -> str:
         ("HF-G031", ('"count(*)"})', '"count(*)"}, unit="one")\np.aggregate("more", of="sums", by="zone", emits={"m": "count(*)"}, unit="one")\n'
                      'p.sink("more", hf.write.sqlite("kiln.db", "more"))'), "",
          ('"count(*)"})', '"count(*)"})\np.aggregate("more", of="sums", by="zone", emits={"m": "count(*)"})\np.sink("more", hf.write.sqlite("kiln.db", "more"))')),
-        ("HF-L001", (SUMS, f"{SUMS[:-1]}, {LOSSLESS})\np.protect(hf.checkpoint(every='5 seconds'))"), "p.protect(hf.ecoc(every='5 seconds'))",
+        ("HF-L001", (SUMS, f"{SUMS[:-1]}, {LOSSLESS})\np.protect(hf.snapshot(every='5 seconds'))"), "p.protect(hf.ecoc(every='5 seconds'))",
          (SUMS, f"{SUMS[:-1]}, {LOSSLESS})\np.protect(hf.ecoc(every='5 seconds'))")),
-        ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')"), "stabilises='5 minutes'",
-         ('"count(*)"})\n' + SUMS, '"count(*)"}, stabilises="5 minutes")\n' + f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')")),
-        ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.checkpoint(every='5 seconds'), 'hot')"), " p.protect(hf.ecoc(every='5 seconds'))",
+        ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.snapshot(every='5 seconds'), 'hot')"), "stabilises='5 minutes'",
+         ('"count(*)"})\n' + SUMS, '"count(*)"}, stabilises="5 minutes")\n' + f"{SUMS[:-1]}, {LOSES})\np.protect(hf.snapshot(every='5 seconds'), 'hot')")),
+        ("HF-L011", (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.snapshot(every='5 seconds'), 'hot')"), " p.protect(hf.ecoc(every='5 seconds'))",
          (SUMS, f"{SUMS[:-1]}, {LOSES})\np.protect(hf.ecoc(every='5 seconds'))")),
     ],
     ids=["G030", "G031", "L001", "L011 stabilises", "L011 protected"],

@@ -255,7 +255,7 @@ def test_the_shell_says_what_a_run_is_and_is_told_so(here, invoke, monkeypatch):
         )
 
     monkeypatch.setattr(replay, "start_graph", start)
-    do = refused(invoke("run", "kiln.py", "--from-frame", "2"), "HF-E027")
+    do = refused(invoke("replay", "kiln.py", "--from", "2"), "HF-E027")
     words = do.splitlines()[0].split(" (or")[0].replace("FILE", "kiln.py").replace("TABLE", "again").split()[1:]
     invoke(*[{"10": "1", "20": "2"}.get(word, word) for word in words])
     assert begun == ["kiln_replay_again"]
@@ -288,7 +288,7 @@ def test_an_input_is_taken_from_the_log_as_the_error_says(kept_log, tmp_path):
 
 def test_a_folder_for_a_verified_run_is_new(tmp_path):
     """HF-E054."""
-    from holdfast.cli.verifying import _bench
+    from holdfast.verify import asking
 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "something").touch()
@@ -297,7 +297,7 @@ def test_a_folder_for_a_verified_run_is_new(tmp_path):
     process.sink("probes", hf.write.sqlite("kiln.db", "probes"))
 
     def bench(keep):
-        with _bench(process.graph(), "kiln.py", keep, None, None) as made:
+        with asking.bench(process.graph(), "kiln.py", keep) as made:
             return made
 
     with pytest.raises(UsageError, match="HF-E054") as found:

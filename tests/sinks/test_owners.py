@@ -244,3 +244,27 @@ def test_whatever_was_there_the_next_number_is_above_it(claim, owner, known, new
         assert found.written == 0
         with pytest.raises(SinkError):
             judge_owner(claim, owner, is_known=known, where="")
+
+
+def test_a_parquet_folder_that_was_adopted_by_command_takes_the_stream_as_before(tmp_path, monkeypatch):
+    """HF-K001: the command knows no schema, and wrote an empty one into the ledger's head; every later run was refused."""
+    from holdfast.engine.run.adopt_table import adopt_table
+    from holdfast.sinks.writer import SinkContext
+
+    from .conftest import SCHEMA
+
+    monkeypatch.chdir(tmp_path)
+    p = hf.StreamProcess("kiln", frame="1 second", time="ts", state=tmp_path / "new")
+    p.source("average", object(), schema=SCHEMA.ddl)
+    p.sink("average", hf.write.parquet(tmp_path / "out"))
+    [declared] = p.graph().sinks
+    for folder, n in (("old", 1), ("new", 1)):
+        if folder == "new":
+            adopt_table(p, "average")
+        state = StateFolder(tmp_path / folder)
+        epoch = state.acquire("kiln")
+        sink = declared.writer.open(SinkContext("kiln", "average", SCHEMA, None, tmp_path, epoch, owner=state.owner()))
+        assert sink.write([make_frame(n, [(1, 0, 2.5)])]) == [True]
+        sink.close()
+        state.release()
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == 2

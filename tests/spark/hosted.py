@@ -120,7 +120,7 @@ def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None, un
     state = folder / "state"
     marks = [folder / f"hit-{at}" for at in range(len(faults))]
     with points.arming(environment(faults, marks, homes_of(process.graph(), state))):
-        with process.start(state=state, spark=spark, until_frame=until_frame) as done:
+        with process.start(state=state, spark=spark, until=until_frame) as done:
             hangs = threading.Timer(HANGS_S, _give_up, [done])
             hangs.start()
             try:

@@ -147,7 +147,7 @@ def union() -> hf.StreamProcess:
     p.union("all", of=["a", "b"])
     p.filter("warm", of="all", where="celsius > 60")
     p.map("named", of="warm", select=["ts", "zone", "celsius", "concat('zone ', zone) as name"])
-    p.split("parts", of="named", into={"hot": "celsius > 80", "mild": "celsius <= 80"})
+    p.split("parts", of="named", emits={"hot": "celsius > 80", "mild": "celsius <= 80"})
     p.sink("parts.hot", _keep())
     p.sink("parts.mild", _keep())
     return p

@@ -17,9 +17,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.engine.check.types import infer
 from holdfast.errors import Finding
+from holdfast.loading import load
 from tests.graph.test_broken_examples import BROKEN, NAMES, marked, needs_spark
 
 ROOT = Path(__file__).resolve().parents[2]

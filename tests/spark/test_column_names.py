@@ -49,7 +49,7 @@ def declare(folder, names: dict[str, str], postgres: str) -> hf.StreamProcess:
     cs = [names[f"c{at}"] for at in range(len(WORST))]
     pq.write_table(rows(names), folder / "probes.parquet")
     process = hf.StreamProcess("names", frame="1 second", time=time, state=str(folder / "state"))
-    process.param("least", 0, per=key)
+    process.param("least", 0, by=key)
     process.source("probes", hf.read.files(str(folder / "probes.parquet")), schema=Schema.of(rows(names).schema).ddl)
 
     @process.operator
@@ -62,7 +62,9 @@ def declare(folder, names: dict[str, str], postgres: str) -> hf.StreamProcess:
         return probes.groupBy(*by).agg(*(F.sum(quoted(c)).alias(c) for c in cs))
 
     @process.keyed(
-        key, other, state=f"{quoted(state)} bigint", emits=Schema.of(rows(names).select([key, other, *cs]).schema).ddl
+        by=[key, other],
+        state=f"{quoted(state)} bigint",
+        emits=Schema.of(rows(names).select([key, other, *cs]).schema).ddl,
     )
     def keyed(state, framed):
         tops = framed.groupby([key, other], as_index=False)[cs].max()
@@ -76,7 +78,7 @@ def declare(folder, names: dict[str, str], postgres: str) -> hf.StreamProcess:
     process.map(
         "mapped", of="probes", select=[quoted(time), quoted(key), *(f"{quoted(c)} + 1 as {quoted(c)}" for c in cs)]
     )
-    process.split("parts", of="mapped", into={"low": f"{quoted(cs[1])} < 20", "high": f"{quoted(cs[1])} >= 20"})
+    process.split("parts", of="mapped", emits={"low": f"{quoted(cs[1])} < 20", "high": f"{quoted(cs[1])} >= 20"})
     process.union("both", of=["parts.low", "parts.high"])
     emits = {
         c: f"{function}({quoted(c)})"

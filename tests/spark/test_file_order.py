@@ -107,7 +107,7 @@ def frames(folder, spark, tables, **settings) -> dict[str, dict[int, str]]:
     process = hf.StreamProcess("order", frame="1 second", time="ts", state=str(folder / "state"))
     process.source("probes", hf.read.files(str(folder / "*.parquet")), schema=SCHEMA)
 
-    @process.operator(outputs=list(OWN))  # in one unit: a plan each would take its time
+    @process.operator(emits=list(OWN))  # in one unit: a plan each would take its time
     def own(probes):
         return {name: function(probes) for name, function in OWN.items()}
 

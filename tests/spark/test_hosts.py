@@ -177,12 +177,12 @@ def assert_consistent(moments) -> None:
     assert [edge for edge in moments[-1] if edge.stored is False] == []
 
 
-@pytest.mark.parametrize("kind", ["none", "checkpoint"])
+@pytest.mark.parametrize("kind", ["none", "snapshot"])
 def test_a_lossy_unit_goes_on_and_says_what_is_lost(kind, spark, ideal, tmp_path):
     """Lossless above and below; frames it never made again are LOST, all others are as they were."""
     folder = hosted.fresh(tmp_path / "one")
     process = hosted.plant(folder, hf.uncoordinated(EVERY))
-    process.protect(hf.none if kind == "none" else hf.checkpoint(hf.frames(8)), "counted")
+    process.protect(hf.none if kind == "none" else hf.snapshot(hf.frames(8)), "counted")
     hosted.run(folder, spark, process, Fault("lose host", "counted", 15, "state committed", at="h3"))
     kinds = hosted.kinds(folder, "counted.db")
     assert list(kinds) == list(range(1, hosted.FRAMES + 2))
@@ -232,7 +232,7 @@ def test_a_window_over_a_gap_is_marked_until_it_has_refilled(spark, tmp_path):
     folder, ideal = hosted.fresh(tmp_path / "one"), hosted.fresh(tmp_path / "ideal")
     hosted.run(ideal, spark, plant(ideal, hf.uncoordinated(hf.frames(4))))
     assert not any(hosted.marks(ideal, "out.db").values())
-    process = plant(folder, hf.checkpoint(hf.frames(20)))
+    process = plant(folder, hf.snapshot(hf.frames(20)))
     hosted.run(folder, spark, process, Fault("lose host", "per_window", 7, "state committed", at="h3"), until_frame=8)
     before = hosted.marks(folder, "out.db")
     done = hosted.run(folder, spark, process)
@@ -271,11 +271,11 @@ def test_a_protection_is_taken_up_and_laid_down_again(spark, ideal, tmp_path, ca
     """The state moves to the hosts and back, and between two runs a host is lost: no element is lost or doubled by it."""
     folder = hosted.fresh(tmp_path / "one")
     state = folder / "state"
-    hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark, until_frame=5)
-    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until_frame=11)
+    hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark, until=5)
+    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until=11)
     assert any((state / "hosts").glob("*/backups/*/manifest.json"))
     shutil.rmtree(state / "hosts" / "h2")
-    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until_frame=15)
+    hosted.plant(folder, hf.ecoc(EVERY)).run(state=state, spark=spark, until=15)
     assert "unit rises was put back to frame" in caplog.text
     hosted.plant(folder, hf.none, hosts=None).run(state=state, spark=spark)
     assert hosted.content(folder) == ideal()

@@ -73,7 +73,7 @@ def test_a_state_folder_made_anew_is_refused_until_the_table_is_adopted(spark, t
 
 def test_rows_deleted_by_hand_are_told_and_can_be_accepted(spark, tmp_path):
     write_rows(tmp_path / "in", range(6))
-    process(tmp_path).run(spark=spark, until_frame=4)
+    process(tmp_path).run(spark=spark, until=4)
     asked(tmp_path, "delete from warm where _frame <= 2")
     for _ in range(2):
         with pytest.raises(SinkError) as caught:

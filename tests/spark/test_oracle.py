@@ -15,13 +15,13 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.engine.run.run import start_graph
 from holdfast.engine.unit.building import Plans
 from holdfast.faults.keeping import frames_in, output_of, rows_in
 from holdfast.faults.trial import kept_folders, redirected, with_all_kept
 from holdfast.graph.model import Graph
 from holdfast.levels.measuring import measure
+from holdfast.loading import load
 from holdfast.oracle.asking import Asked, told
 from holdfast.oracle.recomputing import recompute
 from holdfast.verify.verifying import Bench
@@ -56,7 +56,7 @@ def every_kind(folder: Path) -> hf.StreamProcess:
     for at, source in enumerate("ab"):
         pq.write_table(readings(at + 1), folder / f"{source}.parquet")
         p.source(source, hf.read.files(str(folder / f"{source}.parquet")), schema=SCHEMA, late="admit")
-    p.param("limit", 75.0, per="zone")
+    p.param("limit", 75.0, by="zone")
     sums = {
         "n": "count(*)",
         "total": "sum(count)",

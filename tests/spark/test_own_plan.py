@@ -417,7 +417,7 @@ def test_check_refuses_what_cannot_be_right(spark, probes):
     def sets(probes):
         return probes
 
-    @process.operator(outputs=["lo", "hi"])
+    @process.operator(emits=["lo", "hi"])
     def halves(probes):
         return {"lo": probes.where("v < 10"), "hi": probes.where("v >= 10")}
 

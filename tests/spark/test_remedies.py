@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.declare.loading import load
 from holdfast.engine.check.types import infer
 from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
+from holdfast.loading import load
 from holdfast.records.remaking import remake_frame
 
 KILN = """
@@ -249,7 +249,7 @@ def test_a_stream_that_stands_behind_catches_up_before_another_unit_makes_it(kil
     kiln.text = head.replace('probes.where("celsius > 60")', HELD) + sink + HOT
     assert kiln.run().code == "HF-O001"
     kiln.text = head + sink + HOT.replace("probes", "warm")
-    kiln.refused("HF-R019", f"--until-frame {FRAMES + 1}")
+    kiln.refused("HF-R019", f"--until {FRAMES + 1}")
     kiln.text = head + sink + HOT
     assert kiln.run(until=FRAMES + 1) is None
     kiln.text = head + sink + HOT.replace("probes", "warm")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast.declare.loading import load
+from holdfast.loading import load
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sales.py"
 

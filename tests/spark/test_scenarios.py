@@ -145,7 +145,7 @@ def test_a_stateful_fan_out_has_one_state(branches, tmp_path, spark):
         p.filter("large", of="total", where="n > 5")
         writers = {stream: KeepingWriter() for stream in ("total", "large")}
     else:
-        p.split("parts", of="total", into={"large": "n > 5", "small": "n <= 5"})
+        p.split("parts", of="total", emits={"large": "n > 5", "small": "n <= 5"})
         writers = {stream: KeepingWriter() for stream in ("parts.large", "parts.small")}
     for stream, writer in writers.items():
         p.sink(stream, writer)
@@ -475,7 +475,7 @@ total_of(p)
 p.sink("total", writer := KeepingWriter())
 for attempt in range(3):
     try:
-        with p.start(spark=spark, state=sys.argv[1] + "/state", until_frame=3) as run:
+        with p.start(spark=spark, state=sys.argv[1] + "/state", until=3) as run:
             run.wait()
         break
     except UnitError:  # Spark gives a Python worker ten seconds to start, on a busy machine too

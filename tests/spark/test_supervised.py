@@ -51,7 +51,7 @@ class Trouble:
 
 
 def plant(
-    folder: Path, trouble: Trouble | None, *, on_error: str = "stop", **settings
+    folder: Path, trouble: Trouble | None, *, on_error: str = "fail", **settings
 ) -> tuple[hf.StreamProcess, dict[str, KeepingWriter]]:
     """`frail` and `below` it, `steady` beside them."""
     if not (folder / "a.parquet").exists():

@@ -1,7 +1,7 @@
 """Keyed operators of the ward: `clean` and `beats`, per patient and lead.
 
-    ward.keyed("patient", "lead", **CLEAN)(clean)
-    ward.keyed("patient", "lead", **BEATS)(beats)
+    ward.keyed(by=["patient", "lead"], **CLEAN)(clean)
+    ward.keyed(by=["patient", "lead"], **BEATS)(beats)
 
 A lead that is silent for a second, or at the end of its recording, is finished by the
 timer (`wake`), exactly as a gap in its rows would finish it. Samples without a value

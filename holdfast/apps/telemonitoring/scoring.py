@@ -40,8 +40,8 @@ def pipeline(folder: Path, frame: str) -> StreamProcess:
     # One lead: more than one task per frame would wait for nothing.
     process = StreamProcess("score_qrs", frame=frame, time="ts", partitions=1, chunks=1)
     process.source("ecg", read.files(folder / "ecg.parquet"), schema=SOURCE)
-    process.keyed("patient", "lead", **CLEAN)(clean)
-    process.keyed("patient", "lead", **BEATS)(beats)
+    process.keyed(by=["patient", "lead"], **CLEAN)(clean)
+    process.keyed(by=["patient", "lead"], **BEATS)(beats)
     process.sink("beats", write.parquet(folder / "beats"))
     return process
 

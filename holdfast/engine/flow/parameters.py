@@ -87,7 +87,7 @@ class Config:
                 f"there is no parameter {name!r}.",
                 f"did you mean {close[0]!r}?" if close else f"parameters are: {', '.join(self._params) or 'none'}",
             )
-        if key is not None and param.per is None:
+        if key is not None and param.by is None:
             raise _refused(f"parameter {name!r} has one value for all.", f"leave out the key {key!r}")
         kind = type(param.default)
         try:

@@ -32,6 +32,8 @@ __all__ = ["PromiseStatus", "PromiseWatch"]
 
 @dataclass(frozen=True, slots=True)
 class PromiseStatus:
+    """A promise of an output, and whether it is kept."""
+
     sink: str
     promise: str
     state: str  # kept | BROKEN | not measured

@@ -25,6 +25,8 @@ __all__ = ["EdgeStatus", "consistency"]
 
 @dataclass(frozen=True, slots=True)
 class EdgeStatus:
+    """An edge at a moment: how far each end is, and whether it is consistent."""
+
     stream: str
     consumer: str
     delay: int  # frames, on a feedback edge

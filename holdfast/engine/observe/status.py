@@ -26,6 +26,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
+    """A source of a Status."""
+
     name: str
     sealed: int
     rows: int
@@ -40,8 +42,10 @@ class SourceStatus:
 
 @dataclass(frozen=True, slots=True)
 class UnitStatus:
+    """A unit of a Status: what runs, fails and resumes together."""
+
     name: str
-    state: str  # RUNNING | WAITING | HELD | DONE | RESTARTING | PROBING | GIVEN_UP
+    state: str  # RUNNING | WAITING | HELD | DONE | RESTARTING | PROBING | GIVEN_UP | STOPPED
     processed: int
     ms_per_frame: float
     why: str
@@ -58,11 +62,13 @@ class UnitStatus:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
+    """A sink of a Status."""
+
     name: str
     stream: str
     written: int
     rows: int
-    state: str = "OK"  # | AWAY: its target does not answer
+    state: str = "OK"  # | AWAY: its target does not answer | STOPPED
     why: str = ""
     lost: int = 0  # frames of its stream that are LOST
     tainted: int = 0  # frames of its stream that are marked
@@ -72,8 +78,12 @@ class SinkStatus:
 
 @dataclass(frozen=True)
 class Status:
+    """What a run does at a moment, or what the last one left: `run.status()`, `process.status()`, `holdfast status --json`."""
+
     process: str
-    state: str  # activating | running | stopping | stopped | finished | failed
+    state: (
+        str  # activating | running | stopping | stopped | finished | failed; of a folder no run holds: stopped | killed
+    )
     frame: int  # the lowest frame that every sink has, or every unit where there is no sink
     frames_per_s: float
     sources: tuple[SourceStatus, ...] = ()
@@ -93,6 +103,7 @@ class Status:
     last_error_at: tuple[str, int] | None = None  # a stream of that unit, and the frame: for `holdfast trace`
 
     def to_json(self) -> dict[str, Any]:
+        """Plain values, as `--json` prints them."""
         return asdict(self)
 
 

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 __all__ = ["Done", "Guard", "Guards", "Stores", "machine_of", "wirings"]
 
 # Protections that promise no more than to go on, and to name what is lost.
-LOSSY = ("none", "checkpoint")
+LOSSY = ("none", "snapshot")
 # An interval in elements is reached by counting, not by a number of frames.
 _NEVER = 1 << 60
 # A disk that is full may be cleared; asking once a second costs nothing.
@@ -162,9 +162,7 @@ def machine_of(
         if protection.two_phase:
             return Synchronised(wiring, every, epoch, restored, phase % every, triggers, back=FRAMES_BACK)
         return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
-    kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[
-        protection.durability
-    ]
+    kind = {"none": NoProtection, "snapshot": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
     return kind(wiring, every, epoch, restored)
 
 

@@ -342,7 +342,7 @@ class Crew:
         unit, error = self._units[name], self._supervisor.care(name).error
         try:
             operator = guilty(self._graph, unit.unit, error)
-            declared = operator is not None and operator.on_error != "stop"
+            declared = operator is not None and operator.on_error != "fail"
             if declared and unit.leave_poison_out(n, operator, error):
                 self._incidents.note("rows left out", error=error, unit=name, frame=n)
                 self._supervisor.restart_at_once(name)

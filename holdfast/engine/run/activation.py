@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from holdfast.engine.protect.shadow import BesideGuards
 from holdfast.engine.recover.made import begun_anew, stand_code
 from holdfast.engine.recover.restore import Recovery
 from holdfast.engine.run import deployment as deployed
+from holdfast.engine.run.frame_or_time import frame_at
 from holdfast.engine.run.parts import RunParts
 from holdfast.engine.run.queues_on_disk import after_reboot, first_kept, stand_sinks, stand_units
 from holdfast.engine.state_folder import forget_strangers
@@ -49,6 +51,7 @@ def activate(
     fresh: tuple[str, ...],
     keep: tuple[str, ...],
     planned: Mapping[int, Mapping[str, Any]],
+    accept_versions: bool = False,
 ) -> None:
     """Everything but the thread that keeps it moving, which begins when this returns."""
     board, folder = parts.board, parts.folder
@@ -58,7 +61,7 @@ def activate(
     units = [unit for unit in cut(parts.graph) if unit.outputs]  # what nobody reads is not run
     old = folder.deployment()
     new = deployed.describe(parts.graph, units, (old or {}).get("t0_us"))
-    parts.changes = deployed.compare(old, new, fresh=fresh, keep=keep)
+    parts.changes = deployed.compare(old, new, fresh=fresh, keep=keep, accept_versions=accept_versions)
     if old is None:
         for source in parts.graph.sources:
             look_at(source, parts.graph, folder.source(source.name))
@@ -78,7 +81,7 @@ def activate(
     parts.config = Config(folder.config, parts.graph.params)
     parts.config.plan(planned, who=user(), at=now())
     board.closing_frames = closing_frames(parts.graph, units)
-    board.until = parts.until
+    board.until = parts.until if isinstance(parts.until, int) else None
     board.on_forget(delete_frame)
     board.on_written(lambda sink, last, n: parts.promises.written(sink, last, n, time.monotonic()))
     _open_sinks(parts, schemas, epoch)
@@ -95,6 +98,8 @@ def activate(
     folder.mark_booted()
     clock = FrameClock(old["t0_us"], parts.graph.frame_ms * 1000) if old and old["t0_us"] is not None else None
     _open_sources(parts, clock, epoch)
+    if isinstance(parts.until, datetime) and board.clock is not None:
+        board.until = frame_at(parts.until, board.clock)  # it took the clock to know the frame
     new["sinks"] = stand_sinks(board, parts.outlets, (old or {}).get("sinks", {}), folder, parts.notes.append)
     for name, (stream, written) in board.sinks.items():
         parts.promises.found(name, written, board.streams[stream].sealed, time.monotonic())

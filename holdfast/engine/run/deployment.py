@@ -9,10 +9,10 @@ refused until the user decides: `--keep OP` (the old state fits the new code) or
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.engine.run.versions import compare_versions, versions_here
 from holdfast.errors import StateRefused, UsageError
 from holdfast.graph.fingerprint import fingerprint
 from holdfast.graph.model import Graph, Sink
@@ -28,13 +28,14 @@ class Changes:
     changed: tuple[str, ...] = ()  # other code, no state
     kept: tuple[str, ...] = ()  # other code, old state: the user said so
     fresh: tuple[str, ...] = ()  # begins with empty state: the user said so
+    versions: tuple[str, ...] = ()  # what is another version than before, in words
 
     @property
     def names(self) -> set[str]:
         return {*self.new, *self.changed, *self.kept, *self.fresh}
 
     def sentences(self) -> list[str]:
-        said = []
+        said = list(self.versions)
         for words, names in (
             ("new", self.new),
             ("changed, holds from the next frame on", self.changed),
@@ -46,10 +47,6 @@ class Changes:
 
 
 def describe(graph: Graph, units: Sequence[Unit], t0_us: int | None) -> dict:
-    import pandas
-    import pyarrow
-    import pyspark
-
     return {
         "process": graph.name,
         "frame_ms": graph.frame_ms,
@@ -65,17 +62,13 @@ def describe(graph: Graph, units: Sequence[Unit], t0_us: int | None) -> dict:
         "inputs": {unit.name: sorted({port.stream for port in unit.inputs}) for unit in units},
         "sources": [source.name for source in graph.sources],
         "targets": {sink.name: target_of(sink.writer, graph.base) | {"stream": sink.stream} for sink in graph.sinks},
-        "runtime": {
-            "machine": platform.machine(),
-            "python": platform.python_version(),
-            "pyspark": pyspark.__version__,
-            "pyarrow": pyarrow.__version__,
-            "pandas": pandas.__version__,
-        },
+        "runtime": versions_here(),
     }
 
 
-def compare(old: dict | None, new: dict, *, fresh: Sequence[str], keep: Sequence[str]) -> Changes:
+def compare(
+    old: dict | None, new: dict, *, fresh: Sequence[str], keep: Sequence[str], accept_versions: bool = False
+) -> Changes:
     """What changed since the folder was last used; refuses what nobody decided."""
     for name in (*fresh, *keep):
         if name not in new["operators"]:
@@ -133,7 +126,8 @@ def compare(old: dict | None, new: dict, *, fresh: Sequence[str], keep: Sequence
             do=do,
         )
     added = tuple(name for name in new["operators"] if name not in old["operators"])
-    return Changes(added, tuple(changed), tuple(kept), tuple(fresh))
+    versions = compare_versions(old.get("runtime", {}), new.get("runtime", {}), accept=accept_versions)
+    return Changes(added, tuple(changed), tuple(kept), tuple(fresh), versions)
 
 
 def begins(old: dict | None, units: Sequence[Unit], done: dict[str, int], fresh: set[str]) -> dict[str, int]:
@@ -175,7 +169,7 @@ def _refuse_skipping(old: dict, unit: Unit, done: dict[str, int]) -> None:
                 why=f"unit {maker!r} made it until now; frames {last + 1} to {at} of it would never be made",
                 effect="nothing was started; state, queues and sinks are untouched",
                 do=f"undo that change, mend what held {maker!r} if something did, and let it catch up:\n"
-                f"holdfast run FILE --until-frame {at}\nthen make the change",
+                f"holdfast run FILE --until {at}\nthen make the change",
             )
 
 

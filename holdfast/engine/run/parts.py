@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,7 @@ class RunParts:
         root: Path,
         *,
         rate: object = None,
-        until: int | None = None,
+        until: int | datetime | None = None,
         frames_at_once: int = FRAMES_AT_ONCE,
         profile: Profile = Profile(),
         beside: Sequence[Beside] = (),

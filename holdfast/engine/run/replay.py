@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 from holdfast.atomic import write_whole
 from holdfast.engine.profile import load_profile
 from holdfast.engine.run import deployment as deployed
+from holdfast.engine.run.frame_or_time import FrameOrTime, frame_at
 from holdfast.engine.run.run import Run, start_graph
 from holdfast.engine.state_folder import StateFolder, state_folder
-from holdfast.errors import StateRefused, UsageError
+from holdfast.errors import StateRefused
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.model import Graph, Sink, Source
 from holdfast.graph.units import cut
@@ -63,13 +64,14 @@ def start_replay(
     process: Declares,
     *,
     into: str,
-    first: str | int | None = None,
-    until: str | int | None = None,
-    state: str | Path | None = None,
+    first: FrameOrTime | None = None,
+    until: FrameOrTime | None = None,
+    state: str | os.PathLike[str] | None = None,
     rate: object = None,
     profile: str | None = None,
     on_progress: Callable[[Status], None] | None = None,
     spark: SparkSession | None = None,
+    accept_versions: bool = False,
     **said: Any,
 ) -> Run:
     """`first` and `until`: numbers of frames, or times as text; `state`: the original's folder."""
@@ -86,12 +88,13 @@ def start_replay(
         spark=spark,
         on_progress=on_progress,
         profile=chosen,
+        accept_versions=accept_versions,
     )
     run.parts.notes += replay.notes
     return run
 
 
-def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, until: str | int | None) -> Replay:
+def planned(graph: Graph, kept: Kept, *, into: str, first: FrameOrTime | None, until: FrameOrTime | None) -> Replay:
     """Check everything, then make the folder the replay runs in."""
     t0_us = kept.deployment.get("t0_us")
     if t0_us is None:
@@ -100,8 +103,8 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
             "HF-R008", "ReplayRefused", "the original has no clock yet.", str(kept.root), why, "run it first"
         )
     clock = FrameClock(t0_us, graph.frame_ms * 1000)
-    begin = 1 if first is None else _frame(first, clock)
-    last = None if until is None else _frame(until, clock)
+    begin = 1 if first is None else frame_at(first, clock)
+    last = None if until is None else frame_at(until, clock)
     if begin < 1 or (last is not None and last < begin):
         raise _refused(
             "HF-R008", "ReplayRefused", f"frames {begin:,} to {last or begin:,} are none.", str(kept.root),
@@ -141,24 +144,6 @@ def planned(graph: Graph, kept: Kept, *, into: str, first: str | int | None, unt
 # ---- what is asked for ----
 
 
-def _frame(said: str | int, clock: FrameClock) -> int:
-    """A number of a frame, or the frame that covers a time."""
-    if isinstance(said, int) or str(said).replace(",", "").isdigit():
-        return int(str(said).replace(",", ""))
-    try:
-        at = datetime.fromisoformat(str(said))
-    except ValueError:
-        raise UsageError(
-            "HF-E026",
-            "NotAFrameOrTime",
-            f"{said!r} is neither a frame nor a time.",
-            effect="nothing was started",
-            do="write a number, or a time as 2026-01-05T06:00:12Z (UTC unless it says otherwise)",
-        ) from None
-    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-    return clock.frame_at(round(at.timestamp() * 1_000_000))
-
-
 def _refuse_state(graph: Graph, begin: int) -> None:
     if begin == 1:
         return
@@ -170,7 +155,7 @@ def _refuse_state(graph: Graph, begin: int) -> None:
                 why = f"it reads frames before over feedback edge {feedback}"
             raise _refused(
                 "HF-R009", "StateFromBefore", f"operator {operator.name!r} needs what came before frame {begin:,}.",
-                operator.line, f"{why}, and that state is not kept", "replay from the beginning: --from-frame 1",
+                operator.line, f"{why}, and that state is not kept", "replay from the beginning: --from 1",
             )  # fmt: skip
 
 

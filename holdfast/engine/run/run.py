@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.flow.parameters import Change, next_free, now, user
@@ -42,17 +43,18 @@ __all__ = ["Run", "start_graph"]
 def start_graph(
     graph: Graph,
     *,
-    state: str | Path | None = None,
+    state: str | os.PathLike[str] | None = None,
     fresh: Sequence[str] = (),
     keep: Sequence[str] = (),
     rate: object = None,
-    until_frame: int | None = None,
+    until_frame: int | datetime | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Status], None] | None = None,
     changes: Mapping[int, Mapping[str, Any]] | None = None,
     frames_at_once: int = FRAMES_AT_ONCE,
     profile: Profile | None = None,
     beside: Sequence[Beside] = (),
+    accept_versions: bool = False,
 ) -> Run:
     """Check, activate and begin; `changes` are parameter changes planned for frames to come.
 
@@ -73,7 +75,9 @@ def start_graph(
     parts.findings = findings
     run = Run(parts, on_progress)
     try:
-        activate(parts, spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {})
+        activate(
+            parts, spark, fresh=tuple(fresh), keep=tuple(keep), planned=changes or {}, accept_versions=accept_versions
+        )
     except BaseException as error:
         parts.release()
         if (better := explain_start(graph, error)) is not None:

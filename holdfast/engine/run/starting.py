@@ -5,12 +5,13 @@ What is said nearer wins (`profile`); nothing of it decides what a frame holds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.observe.status import Status
 from holdfast.engine.profile import load_profile
+from holdfast.engine.run.frame_or_time import FrameOrTime, read_until
 from holdfast.engine.run.run import Run, start_graph
 
 if TYPE_CHECKING:
@@ -24,17 +25,19 @@ __all__ = ["start"]
 def start(
     process: Declares,
     *,
-    state: str | Path | None = None,
+    state: str | os.PathLike[str] | None = None,
     fresh: Sequence[str] = (),
     keep: Sequence[str] = (),
     rate: object = None,
-    until_frame: int | None = None,
+    until: FrameOrTime | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Status], None] | None = None,
     profile: str | None = None,
+    accept_versions: bool = False,
     **said: Any,
 ) -> Run:
     """Check, activate and begin. Returns when every unit's query runs. `said`: settings as in holdfast.toml."""
+    meant = None if until is None else read_until(until)
     graph = process.graph()
     chosen = load_profile(profile, beside=graph.base).with_said(said)
     return start_graph(
@@ -43,8 +46,9 @@ def start(
         fresh=fresh,
         keep=keep,
         rate=rate if rate is not None else chosen.rate,
-        until_frame=until_frame,
+        until_frame=meant,
         spark=spark,
         on_progress=on_progress,
         profile=chosen,
+        accept_versions=accept_versions,
     )

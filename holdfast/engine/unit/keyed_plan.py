@@ -136,7 +136,7 @@ def keyed_plan(
         shard_by = function.shard_by
     # An aggregate comes as partial sums, one row per key: a single task is quicker than a shuffle.
     tasks = graph.partitions if wide and operator.kind != "aggregate" else 1
-    params = tuple((name, graph.param(name).per) for name in operator.params)
+    params = tuple((name, graph.param(name).by) for name in operator.params)
     rows = _to_shards(dfs, [schema for _, schema in ports], shard_by, graph.partitions)
     rows = rows.repartitionById(tasks, "_shard") if tasks > 1 else rows.coalesce(1)
     task = KeyedTask(spec, root, graph.partitions, tasks, params)

@@ -50,9 +50,9 @@ def param_columns(graph: Graph, operator: Operator, values: dict[str, dict[str, 
         param = graph.param(name)
         value = values[name]
         column = F.lit(value["value"])
-        if param.per is not None and value["per"]:
+        if param.by is not None and value["per"]:
             pairs = [F.lit(part) for pair in sorted(value["per"].items()) for part in pair]
-            column = F.coalesce(F.element_at(F.create_map(*pairs), F.col(quoted(param.per)).cast("string")), column)
+            column = F.coalesce(F.element_at(F.create_map(*pairs), F.col(quoted(param.by)).cast("string")), column)
         columns[name] = column
     return columns
 

@@ -137,8 +137,8 @@ def guilty(graph: Graph, unit: Unit, error: HoldfastError) -> Operator | None:
             return operator
     if own := [operator for operator in operators if places & _lines(operator.function)]:
         return own[0] if len({operator.on_error for operator in own}) == 1 else None  # two may share a function
-    declared = [operator for operator in operators if operator.on_error != "stop"]
-    silent = [operator for operator in operators if operator.on_error == "stop" and operator.kind in EXPRESSIONS]
+    declared = [operator for operator in operators if operator.on_error != "fail"]
+    silent = [operator for operator in operators if operator.on_error == "fail" and operator.kind in EXPRESSIONS]
     return declared[0] if len(declared) == 1 and not silent else None
 
 

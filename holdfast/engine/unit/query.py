@@ -327,7 +327,7 @@ class UnitQuery:
         """Find the rows of frame n on which operators raise, write them down; False if none explain it.
 
         What becomes of a row is for the operator to say that raises on it: False too if one of them says
-        "stop", or cannot be told. The frame is tried without this and that, beside the query, which is dead. Nothing of a
+        "fail", or cannot be told. The frame is tried without this and that, beside the query, which is dead. Nothing of a
         try is sealed or becomes state. `NotAgain`: it was over before anything could be said of rows.
         """
         permit = self._permits.get(n)
@@ -374,7 +374,7 @@ class UnitQuery:
             return False
         if not culprits:
             raise NotAgain
-        if any(not name or self._graph.operator(name).on_error == "stop" for name in culprits_of):
+        if any(not name or self._graph.operator(name).on_error == "fail" for name in culprits_of):
             return False
         for name, own in culprits_of.items():
             on_error = self._graph.operator(name).on_error

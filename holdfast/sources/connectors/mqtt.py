@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.errors import UsageError
+from holdfast.extras import need
 from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
 from holdfast.sources.connectors.addresses import Topic, address_of
@@ -73,6 +74,7 @@ class MqttReader:
         check_sent("json", source, schema)
 
     def open(self, context: SourceContext) -> OpenFeed:
+        need("mqtt", "a source that reads MQTT", f"source '{context.name}'")
         from holdfast.sources.connectors.mqtt_client import MqttFeed
         from holdfast.sources.live.logged_source import OpenFeed
 

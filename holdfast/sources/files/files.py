@@ -151,7 +151,7 @@ class FileReader:
         if format == "parquet":
             return {}
         if format == "json":
-            return {"missing": self.options.get("missing", "error")}
+            return {"missing": self.options.get("missing", "fail")}
         tabs = path.removesuffix(".gz").endswith(".tsv")
         return {
             "header": self.options.get("header", True),

@@ -275,7 +275,7 @@ class OpenGrowing:
 
     def _of_text(self, known: Watched, dry: bool) -> Iterator[Taken]:
         options = self._reader.options_for(known.path, known.format)
-        missing = options.pop("missing", "error")
+        missing = options.pop("missing", "fail")
         mark = text.csv_mark(known.format, options)
         if not known.pos and not self._begin(known, options, mark):
             return

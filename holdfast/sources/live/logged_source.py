@@ -62,7 +62,7 @@ class OpenFeed:
         *,
         bounded: bool,
         id_column: str | None = None,
-        missing: str = "error",
+        missing: str = "fail",
     ) -> None:
         """`id_column`: elements with a value of it that was logged before are left out."""
         self._feed, self._context, self._bounded = feed, context, bounded

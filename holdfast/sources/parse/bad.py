@@ -45,7 +45,7 @@ class Terms:
     schema: Schema
     source: str
     new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
-    missing: str = "error"  # "error" | "null": a declared field that is not there
+    missing: str = "fail"  # "fail" | "null": a declared field that is not there
     unheld: Mapping[str, str] = field(default_factory=dict)  # what a sink below cannot hold, and which sink
     time: str | None = None  # a column in which each must have a time
     judges_ahead: bool = False  # times that are none because they are too late are judged by `ahead`

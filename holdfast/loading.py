@@ -16,21 +16,22 @@ import sys
 import traceback
 from pathlib import Path
 from types import CodeType, ModuleType
+from typing import Any
 
-from holdfast.declare.process import StreamProcess
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 from holdfast.graph.declared import did_you_mean, nearest, shown_path
+from holdfast.graph.model import Declares
 
 __all__ = ["load"]
 
 _EFFECT = "nothing was started, nothing was read"
 
 
-def load(path: str | Path) -> StreamProcess:
-    """The one process of a file, or the named one: 'ward.py', 'ward.py:night'."""
+def load(path: str | Path) -> Any:
+    """The one process of a file, or the named one: 'ward.py', 'ward.py:night'. It is a `StreamProcess`."""
     file, name = _split(str(path))
     module = _imported(file)
-    found = {each: value for each, value in vars(module).items() if isinstance(value, StreamProcess)}
+    found = {each: value for each, value in vars(module).items() if Declares in type(value).__mro__}
     if name:
         wanted = found.get(name) or next((p for p in found.values() if p.name == name), None)
         if wanted is None:
@@ -173,7 +174,7 @@ def _keywords(function: str) -> list[str]:
     """What a function of ours takes, by its name in Python's message; none if it is not ours."""
     ours = sys.modules["holdfast"]
     owner, _, name = function.rpartition(".")
-    places = [StreamProcess] if owner == "StreamProcess" else [] if owner else [ours.read, ours.write, ours]
+    places = [] if owner else [ours.read, ours.write, ours]
     taken = next((getattr(place, name) for place in places if hasattr(place, name)), None)
     return list(inspect.signature(taken).parameters) if callable(taken) else []
 

@@ -1,0 +1,1 @@
+"""What users do with a process, without Spark."""
