@@ -20,7 +20,7 @@ Promised:
 Deaths are counted by `protocols.restarts`; `Remedy` of an error says which of them are tried again at all.
 
 Pure: no clock, thread, file or Spark; time comes inside events, chance is handed in. Driven by
-`simulation.supervision`, and then by `engine.recover.supervisor`.
+`engine.recover.supervisor` and by `simulation.supervision`.
 """
 
 from __future__ import annotations

@@ -289,6 +289,14 @@ class Guards:
                 if guard.shipper is not None and not guard.is_over:
                     guard.shipper.again(store)
 
+    def fence(self, name: str) -> None:
+        """Its frames are lost: no checkpoint it has begun is packed any more. Does not wait; `leave` follows."""
+        for each in self.followers:
+            each.fence(name)
+        with self._lock:
+            if (guard := self._guards.get(name)) is not None:
+                guard.is_over = True
+
     def leave(self, name: str) -> None:
         """The instance is gone: nothing it started goes on."""
         for each in self.followers:
@@ -548,5 +556,5 @@ class Guards:
             return {
                 name: (guard.unit.committed, self._stored[name], self._now() - guard.stored_s)
                 for name, guard in self._guards.items()
-                if guard.shipper is not None
+                if guard.shipper is not None and not guard.is_over
             }
