@@ -223,17 +223,22 @@ class Plant:
                 permit = self.board.next_permit(state)
                 assert isinstance(permit, Permit), permit
                 self.crew[name].permit(permit)
+                if not self.crew[name].is_alive():
+                    return
                 state.permitted = permit.n
                 self.crew[name].work(permit)
                 if self.crew[name].dies_after_commit:
                     return
 
     def stored(self, *units: str) -> None:
-        """Until a checkpoint of each is at its stores; they are shipped by threads of their own."""
-        deadline = time.monotonic() + 60
-        wait = threading.Event()
-        while not all(self.guards.stored(unit) for unit in units):
-            assert time.monotonic() < deadline, "no checkpoint was stored"
+        """Until a checkpoint of each is at its stores."""
+        self.until(lambda: all(self.guards.stored(unit) for unit in units))
+
+    def until(self, holds) -> None:
+        """Checkpoints are packed and shipped by threads of their own."""
+        deadline, wait = time.monotonic() + 60, threading.Event()
+        while not holds():
+            assert time.monotonic() < deadline, "it did not come to be"
             wait.wait(0.01)
 
     def later(self, seconds: float = 0.0) -> None:

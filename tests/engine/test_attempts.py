@@ -195,6 +195,24 @@ def test_a_unit_that_has_lost_its_streams_stores_no_checkpoint_until_it_is_back(
     assert "first" in plant.guards.ages()
 
 
+def test_a_checkpoint_is_not_stored_without_a_frame_that_is_still_needed(plant):
+    """A host went away between the pin and the packing: the checkpoint said it held the frames, and did not."""
+    plant.make(5, "first")
+    Path(plant.board.streams["first"].frames[5].file).unlink()
+    for n in range(6, 20):  # checkpoints are taken on the way
+        if not plant.crew["first"].is_alive():
+            break
+        plant.make(n, "first")
+    plant.until(lambda: not plant.crew["first"].is_alive())
+    assert plant.crew["first"].error.code == "HF-O010"
+    plant.later()
+    plant.later(DOUBT_S)
+    plant.later(1.0)
+    assert plant.life("first").state is State.RUNNING
+    plant.make(20)
+    assert plant.board.streams["second"].sealed == 20
+
+
 def test_a_reader_that_was_about_to_read_what_is_lost_is_renewed(plant):
     plant.stored("first")
     plant.make(5, "first")

@@ -39,7 +39,7 @@ from holdfast.graph.model import Graph
 from holdfast.graph.protections import Protection
 from holdfast.graph.units import Unit
 from holdfast.hosts.containers import Packer
-from holdfast.hosts.local_checkpoint import link_frames
+from holdfast.hosts.local_checkpoint import Pin, link_frames
 from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.sealed import PLAIN, Seal
 from holdfast.hosts.shipping import Shipper
@@ -425,9 +425,9 @@ class Guards:
                 case UnpinFrame(serial):
                     guard.unit.files.unpin(self._key(serial))
                 case StoreCheckpoint(serial, frame, queues):
-                    guard.packing.put((serial, frame, queues, Stage.FINAL, self._with_queue(guard, serial, queues)))
+                    self._send(guard, serial, frame, queues, Stage.FINAL)
                 case PrepareCheckpoint(serial, frame, queues):
-                    guard.packing.put((serial, frame, queues, Stage.PREPARE, self._with_queue(guard, serial, queues)))
+                    self._send(guard, serial, frame, queues, Stage.PREPARE)
                 case CommitCheckpoint(serial):
                     guard.shipper.ship(guard.manifests[serial], Stage.COMMIT)
                 case DrawInterval(least, most):
@@ -499,8 +499,21 @@ class Guards:
         other = self._guards.get(edge.consumer)
         return other.acked.get(edge.edge, acked) if other is not None else acked
 
-    def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> object:
-        """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed."""
+    def _send(
+        self, guard: Guard, serial: int, frame: int, queues: tuple[tuple[EdgeId, int], ...], stage: Stage
+    ) -> None:
+        try:
+            guard.packing.put((serial, frame, queues, stage, self._with_queue(guard, serial, queues)))
+        except FileNotFoundError as error:
+            guard.is_over = True
+            guard.unit.give_in(damaged_state(guard.unit.folder, error))
+
+    def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> Pin:
+        """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed.
+
+        A frame that was trimmed meanwhile is needed by nobody. One that is still queued and has no file is lost, perhaps with
+        its host: a checkpoint without it would be believed to hold it.
+        """
         pin = guard.unit.files.pinned(self._key(serial))
         after = dict(queues)
         wanted: dict[str, int] = {}
@@ -513,7 +526,13 @@ class Guards:
             for stream, first in wanted.items():
                 held = self._board.streams[stream].frames
                 frames += [(stream, Path(held[n].file)) for n in range(first + 1, pin.frame + 1) if n in held]
-        return link_frames(pin, frames)
+        linked = link_frames(pin, frames)
+        with self._board.changed:
+            for stream, path in frames:
+                queued = {Path(each.file) for each in self._board.streams[stream].frames.values()}
+                if path in queued and f"streams/{stream}/{path.name}" not in linked.files:
+                    raise FileNotFoundError(f"sealed frame {path} is gone, and is needed")
+        return linked
 
     # ---- packing, beside the frames ----
 
