@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema, folded, named, quoted
+from holdfast.graph.schemas import Column, Schema, folded, named
 from holdfast.operators.builtin import KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import (
     df_of,
@@ -40,6 +40,7 @@ from holdfast.operators.columns import (
     timestamps,
     unpack_lists,
 )
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -320,4 +321,5 @@ def _renamed(expression: str, known: Mapping[str, list[str]]) -> tuple[str, str,
             why=f"emits= takes columns and 'column as name', other signs than letters in backticks; there are {', '.join(map(named, known))}",
             do="compute it with map() after the join",
         )
-    return (names[1] or names[0], *known[names[0]])
+    side, column, kind = known[names[0]]
+    return names[1] or names[0], side, column, kind

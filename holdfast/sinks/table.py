@@ -21,28 +21,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import SinkAway, SinkError, SinkRefused
 from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.quoting import quoted_sql
 from holdfast.sinks.comparing import Difference, changed, differing, newest_frames
 from holdfast.sinks.ledger import Ledger, Verdict
 from holdfast.sinks.owners import Claim, Taken, Taking, taken
 from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named, numbered
 
-__all__ = ["TableSink", "quoted"]
+__all__ = ["TableSink"]
 
 
 #: A value that has no form in the database: raised while it is turned into one, before the database sees it.
 BAD_VALUES = (ValueError, OverflowError, pa.ArrowInvalid)
-
-
-def quoted(name: str) -> str:
-    """A name as SQL reads it back, whatever it holds."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 class TableSink(ABC):
@@ -67,7 +64,7 @@ class TableSink(ABC):
         self.new_columns, self.shared = new_columns, shared
         self.taken: Taken | None = None
         self._lock = lock
-        self._connection = None
+        self._connection: Any = None
         self._was_open = False
         self._newest = 0  # the highest frame in the target before the write that is on its way
         self._out: dict[int, frozenset[int]] = {}  # rows left out, by the frame's number in its folder
@@ -81,14 +78,14 @@ class TableSink(ABC):
     place: str
 
     @abstractmethod
-    def connect(self) -> object: ...
+    def connect(self) -> Any: ...
 
     @abstractmethod
     def advice(self, error: Exception) -> str:
         """What a person can do about a target that was not opened, or did not take a frame."""
 
     @abstractmethod
-    def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]: ...
+    def run(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]: ...
 
     @abstractmethod
     def table_exists(self) -> bool: ...
@@ -140,7 +137,7 @@ class TableSink(ABC):
 
     @property
     def quoted_table(self) -> str:
-        return quoted(self.table)
+        return quoted_sql(self.table)
 
     def last(self) -> int:
         with self._lock:
@@ -218,7 +215,7 @@ class TableSink(ABC):
                 [(total,)] = self.run(f"select count(*) from {self.quoted_table}")
                 self._ledger.count_total(total)
             self.run("commit")
-        except (*self.errors, SinkError):
+        except (*self.errors, SinkError):  # type: ignore[misc]
             self._roll_back()
 
     def _store(self, batch: Sequence[tuple[FrameRecord, pa.Table]], verdicts: Sequence[Verdict]) -> None:
@@ -264,7 +261,7 @@ class TableSink(ABC):
         nothing = "nothing was written"
         try:
             self._connection = self.connect()
-        except (*self.errors, OSError) as error:
+        except (*self.errors, OSError) as error:  # type: ignore[misc]
             if self.is_away(error):
                 raise self._away(error, nothing) from error
             raise SinkError(
@@ -312,11 +309,11 @@ class TableSink(ABC):
     def _differences(self) -> list[Difference]:
         counts = self._ledger.counts()
         if self.keys:
-            expected, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
-            if expected is None:
+            total, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
+            if total is None:
                 # Written and not counted since: a run before this one was killed. Nothing at all is noticed still.
-                expected = there or min(1, sum(rows for _, rows in counts))
-            return [Difference(None, expected, there)] if there != expected else []
+                total = there or min(1, sum(rows for _, rows in counts))
+            return [Difference(None, total, there)] if there != total else []
         expected = newest_frames(counts)
         rows = self.run(
             f'select "_frame", count(*) from {self.quoted_table} where "_frame" >= ? group by 1',
@@ -377,7 +374,7 @@ class TableSink(ABC):
         there = {name.lower() for name in self.there()}
         for name, kind in self.wanted().items():
             if name.lower() not in there and name not in self.keys and name not in RESERVED:
-                self.run(f"alter table {self.quoted_table} add column {quoted(name)} {kind}")
+                self.run(f"alter table {self.quoted_table} add column {quoted_sql(name)} {kind}")
 
     def _refuse_taken(self) -> None:
         others = self._ledger.others_at(self.table, folds=self.folds_names)

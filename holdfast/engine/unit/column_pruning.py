@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from holdfast.engine.unit.worker import Load
-from holdfast.graph.schemas import Schema, quoted
+from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import FRAME
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +53,7 @@ def map_in_arrow(df: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any
     from pyspark.sql.pandas.functions import pandas_udf
     from pyspark.util import PythonEvalType
 
-    udf = pandas_udf(function, returnType=ddl, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    udf = pandas_udf(function, returnType=ddl, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
     column = udf(*(df[quoted(name)] for name in df.columns))
     return DataFrame(df._jdf.mapInArrow(column._jc, False, None), df.sparkSession)
 

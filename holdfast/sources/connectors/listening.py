@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from holdfast.atomic import make_folder
 from holdfast.errors import SourceError
@@ -80,7 +81,7 @@ class LineFeed:
         self._changed = threading.Condition()
         self._waiting: deque[Delivery] = deque()
         self._stopped = threading.Event()
-        self._server: socketserver.BaseServer | None = None
+        self._server: Any = None
 
     @property
     def port(self) -> int:
@@ -94,11 +95,14 @@ class LineFeed:
         feed, path = self, "/" + self._address.path
 
         class Tcp(socketserver.BaseRequestHandler):
+            server: Any
+
             def handle(self) -> None:
                 with contextlib.suppress(OSError):
                     feed._lines_of(self.request, self.server.places[self.request])
 
         class Http(BaseHTTPRequestHandler):
+            server: Any
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -107,10 +111,10 @@ class LineFeed:
                 feed._post(self, path, guest)
                 feed.door.begins(guest, feed.limits.idle_s)
 
-            def log_message(self, *args: object) -> None:
+            def log_message(self, *args: Any) -> None:
                 """The terminal is not ours."""
 
-        made = type(
+        made: Any = type(
             "_Server", (_Guarded, ThreadingHTTPServer if self._is_http else socketserver.ThreadingTCPServer), {}
         )
         made.address_family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
@@ -142,7 +146,7 @@ class LineFeed:
                 rows += len(taken[-1].items)
         return taken
 
-    def logged(self, token: object) -> None:
+    def logged(self, token: Any) -> None:
         token.synced.set()
 
     def has_ended(self) -> bool:
@@ -324,34 +328,34 @@ class _Guarded:
     request_queue_size = 128
     feed: LineFeed | None = None
 
-    def __init__(self, *given: object) -> None:
+    def __init__(self, *given: Any) -> None:
         self.places: dict[socket.socket, Guest] = {}
         super().__init__(*given)
 
-    def process_request(self, request: socket.socket, client_address: object) -> None:
+    def process_request(self, request: socket.socket, client_address: Any) -> None:
         guest = self.feed._comes_in(request)
         if guest is None:
             self.shutdown_request(request)
             return
         self.places[request] = guest
-        super().process_request(request, client_address)
+        super().process_request(request, client_address)  # type: ignore[misc]
 
     def shutdown_request(self, request: socket.socket) -> None:
         guest = self.places.pop(request, None)
         if guest is not None:
             self.feed.door.leave(guest)
-        super().shutdown_request(request)
+        super().shutdown_request(request)  # type: ignore[misc]
 
     def service_actions(self) -> None:
         if self.feed is not None:
             self.feed.door.show_out_late()
 
     def server_close(self) -> None:
-        super().server_close()
+        super().server_close()  # type: ignore[misc]
         if self.feed is not None:
             self.feed.door.close()
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no news, and the terminal is not ours."""
 
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
 from holdfast.atomic import drafted, make_folder
 from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
 from holdfast.journals.asides import write_aside
 from holdfast.journals.notes import as_note
 
@@ -41,7 +42,7 @@ REFUSED = (
 class Terms:
     """What elements must be like to be taken."""
 
-    schema: object  # graph.schemas.Schema
+    schema: Schema
     source: str
     new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
     missing: str = "error"  # "error" | "null": a declared field that is not there
@@ -59,8 +60,8 @@ class Bad:
 
 
 def halved(
-    rows: Sequence[object], attempt: Callable[[Sequence[object]], pa.Table], first_only: bool
-) -> tuple[list[pa.Table], list[tuple[int, Exception]]]:
+    rows: Sequence[Any], attempt: Callable[[Sequence[Any]], pa.Table], first_only: bool
+) -> tuple[list[pa.Table], list[tuple[int, Any]]]:
     """Tables of all good rows in order, and (place, error) of each bad one; or up to the first bad one.
 
     All at once if all are good; otherwise in halves, so that one bad row among
