@@ -10,6 +10,7 @@ from holdfast.engine.flow.queues import Sealed, StreamQueue, UnitInputState
 from holdfast.engine.flow.scheduler import Board, Hold, UnitState
 from holdfast.engine.observe.status import why_degraded
 from holdfast.engine.recover.attempts import Crew
+from holdfast.engine.recover.restore import Begun
 from holdfast.engine.recover.supervisor import Supervisor, cause_of
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
@@ -302,3 +303,32 @@ def test_an_attempt_that_was_replaced_while_others_were_looked_at_is_no_death(bo
 
     assert supervisor.life("alarms").state is State.RUNNING
     assert (supervisor.life("alarms").restarts, supervisor.life("alarms").tries) == (1, 1)
+
+
+@pytest.mark.parametrize(("lossy", "condition"), [(False, "GIVEN_UP"), (True, "RUNNING")])
+def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, clock, supervisor, lossy, condition):
+    """Changed after frame 4, its host is lost, and the newest checkpoint is of frame 2: who may lose makes nothing again."""
+    noted = SimpleNamespace(note=lambda *said, **more: None)
+    crew = Crew(
+        SimpleNamespace(name="ward"),
+        SimpleNamespace(raise_epoch=lambda: 7, begin_at=lambda *said: None),
+        board,
+        supervisor,
+        aside=lambda name, work: work(),
+    )
+    crew._incidents, crew._go_on = noted, lambda *said: {}
+    crew._recovery = SimpleNamespace(begin=lambda *said, **more: Begun(7, True, False, ()))
+    crew._guards = SimpleNamespace(leave=lambda name: None, is_lossy=lambda name: lossy)
+    first, second = Attempt("pulse", 0, alive=False), Attempt("pulse", 1, alive=True)
+    first.made_after, first.settled, first.abandon = 4, 0, lambda: None
+    second.committed, second.recover, second.start, second.unit.outputs = 2, lambda: 2, lambda spark: None, ()
+    crew.add(first, lambda **more: second)
+    died(supervisor, "pulse", 5, killed())
+    clock.now_s += 1.0
+
+    crew.look()
+
+    assert supervisor.life("pulse").condition == condition and second.made_after == 4
+    if not lossy:
+        error = supervisor.given_up_error()
+        assert error.code == "HF-R051" and "frames 3 to 4 " in error.what and "--until-frame 4" in error.do
