@@ -15,11 +15,15 @@
 
 An error has a code (HF-X000), a title, and four fields: where, why, effect, do.
 Every code has a section in docs/errors.md; a test compares the lists.
+
+An error also says what is done about the unit that ended with it (`remedy`). The code decides that, here and
+nowhere else: an error of a worker reaches the driver as text, and the code is what survives.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from holdfast.redaction import hidden, redacted
 
@@ -31,14 +35,51 @@ __all__ = [
     "HoldfastError",
     "OperatorError",
     "ProcessRefused",
+    "Remedy",
     "SinkAway",
     "SinkError",
     "SourceError",
     "StateRefused",
     "UnitError",
     "UsageError",
+    "error_from_text",
     "invariant",
 ]
+
+
+class Remedy(Enum):
+    """What is done about a unit whose query ended with an error."""
+
+    RETRY = "start it again: the next try may fare better"
+    WAIT = "start it again once the disk has room; no try is counted"
+    RESTORE = "what its host has of it cannot be used: put it back from a backup"
+    REMAKE = "a sealed frame cannot be read: the unit that made it makes it again"
+    GIVE_UP = "it comes out the same each time: the unit stands still"
+    END = "no unit can go on: the run ends"
+
+
+# What we find wrong ourselves comes out the same at the next try, and is not tried: GIVE_UP is what is not named here.
+_REMEDIES = {
+    "HF-O001": Remedy.RETRY,  # the user's code raised: the same frame twice is blamed
+    "HF-U090": Remedy.RETRY,
+    "HF-U031": Remedy.RETRY,
+    "HF-U032": Remedy.RETRY,
+    "HF-U033": Remedy.RETRY,
+    "HF-U081": Remedy.WAIT,
+    "HF-U034": Remedy.RESTORE,
+    "HF-U035": Remedy.RESTORE,
+    "HF-O010": Remedy.RESTORE,
+    "HF-R004": Remedy.RESTORE,
+    "HF-R040": Remedy.RESTORE,
+    "HF-R041": Remedy.RESTORE,
+    "HF-R043": Remedy.RESTORE,
+    "HF-U036": Remedy.REMAKE,
+    "HF-F002": Remedy.REMAKE,
+    "HF-F005": Remedy.REMAKE,
+    "HF-U030": Remedy.END,
+}
+# A stall, a killed worker, a lost host, damaged files that a backup replaces: they may be over by the next try.
+_MAY_PASS = frozenset({"HF-U032", "HF-U033", "HF-U034", "HF-U035", "HF-U036"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +121,6 @@ class HoldfastError(Exception):
     """Base of all our errors. `exit_code` is what the shell sees."""
 
     exit_code = 5
-    may_pass = False  # it may be over by the next try: the network, memory, a disk; set on the one that is
 
     def __init__(
         self,
@@ -97,6 +137,8 @@ class HoldfastError(Exception):
         finding = self.finding  # its texts, not ours: they are without secrets
         self.code, self.name, self.what = code, name, finding.what
         self.where, self.why, self.effect, self.do = finding.where, finding.why, finding.effect, finding.do
+        self.remedy = _REMEDIES.get(code, Remedy.GIVE_UP)
+        self.may_pass = code in _MAY_PASS  # over by the next try, perhaps: the network, memory; set on others that are
         super().__init__(str(finding))
 
     def __reduce__(self):
@@ -181,6 +223,17 @@ class UnitError(HoldfastError):
 
 class Broken(HoldfastError):
     exit_code = 70
+
+
+# By the letter of a code, the kind of an error that a worker raised; of some the code alone says it is the user's.
+_KINDS: dict[str, type[HoldfastError]] = {"S": SourceError, "F": FrameDiffers, "O": OperatorError}
+_OF_THE_USER = frozenset({"HF-U070", "HF-U071", "HF-U090"})
+
+
+def error_from_text(code: str, name: str, what: str, **fields: str) -> HoldfastError:
+    """An error of ours that crossed a process border as text."""
+    kind = OperatorError if code in _OF_THE_USER else _KINDS.get(code[3], UnitError)
+    return kind(code, name, what, **fields)
 
 
 def invariant(holds: bool, story: str) -> None:

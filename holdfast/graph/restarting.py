@@ -1,6 +1,6 @@
 """What happens when a unit dies, as declared: tries, pauses, when it counts as stalled, whom to tell.
 
-Pure: plain values; `protocols.restarts` decides by them, `engine.recover.supervisor` carries out.
+Pure: plain values; `protocols.restarts` decides by them, for `protocols.lifecycle`.
 """
 
 from __future__ import annotations

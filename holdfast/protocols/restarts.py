@@ -19,7 +19,7 @@ makes progress and is ill all the same. Deaths whose rows were found and left ou
 the operator declares, do not count (`Cured`): bad rows are no illness of the unit.
 
 Pure: no clock, thread or Spark; randomness is handed in. Driven by
-`engine.recover.supervisor` and `engine.plain.supervise`.
+`protocols.lifecycle` and `engine.plain.supervise`.
 """
 
 from __future__ import annotations

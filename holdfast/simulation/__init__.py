@@ -11,7 +11,7 @@ replays it. A seed determines a schedule completely.
     network       FIFO channels with delay, cuts, duplicates on reconnect
     stores        backup stores and their disks
     instances     one running instance of a unit, dead, frozen or alive
-    supervision   who notices, who activates
+    supervision   the lives of the units: who notices, who activates
     faults        what goes wrong, and when
     checks        what must hold after every step and at the end
     schedule      one seed from start to calm end

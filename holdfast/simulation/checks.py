@@ -231,6 +231,7 @@ class Checks:
                     unit,
                     f"stands at frame {instance.machine.processed} of {schedule.frames}",
                 )
+        schedule.supervision.at_rest()
 
     def all_acknowledged(self) -> str | None:
         """The first edge whose producer still keeps frames, or None."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from holdfast.errors import Remedy
 from holdfast.protocols.messages import Manifest
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.network import Weather
@@ -56,22 +57,28 @@ class Faults:
         rng = self._world.rng
         unit = rng.choice(self._schedule.graph.inner)
         kind = rng.random()
-        if kind < 0.23:
+        if kind < 0.21:
             self.kill_unit(unit, near_valid=rng.random() < 0.6)
-        elif kind < 0.35:
+        elif kind < 0.32:
             self.lose_host(self._host_of(unit))
-        elif kind < 0.44:
+        elif kind < 0.4:
             self.power_cycle(self._host_of(unit))
-        elif kind < 0.6:
+        elif kind < 0.55:
             self.freeze_host(self._host_of(unit))
-        elif kind < 0.66:
+        elif kind < 0.61:
             self.suspect_wrongly(unit)
-        elif kind < 0.74:
+        elif kind < 0.68:
             self.cut_edge()
-        elif kind < 0.83:
+        elif kind < 0.76:
             self.spoil_edge()
-        elif kind < 0.86:
+        elif kind < 0.79:
             self.cut_store_link(unit, rng.choice(self._schedule.store_names))
+        elif kind < 0.82:
+            self.poison(unit)
+        elif kind < 0.84:
+            self.fill_disk(unit)
+        elif kind < 0.88:
+            self.damage_frame(unit)
         else:
             stores = list(self._schedule.stores.values())
             if len(stores) > 1 and rng.random() < 0.4:
@@ -216,7 +223,8 @@ class Faults:
         self._count("killed")
         self._struck(instance)
         instance.kill(near_valid)
-        self._schedule.supervision.suspect(unit, self._world.between(0.5, 3.0))
+        remedy = Remedy.RETRY if instance.near_valid else Remedy.RESTORE
+        self._schedule.supervision.died(instance, self._world.between(0.5, 3.0), remedy)
 
     def _on_host(self, host: Host) -> list[Instance]:
         return [i for i in self._schedule.instances.values() if i.host == host.number and ":" not in i.unit]
@@ -233,6 +241,7 @@ class Faults:
         if not host.up or host.frozen:
             return
         self._count(what)
+        self._schedule.supervision.host_lost(host)
         host.up = False
         host.near.clear()
         for instance in self._on_host(host):
@@ -240,9 +249,6 @@ class Faults:
                 self._struck(instance)
             instance.kill(near_valid=False)
         self._schedule.supervision.host_gone(host)
-        for unit, instance in self._schedule.current.items():
-            if not instance.alive:
-                self._schedule.supervision.suspect(unit, self._world.between(0.5, 4.0))
         self._world.after(away, self._host_back, host)
 
     def _host_back(self, host: Host) -> None:
@@ -257,7 +263,7 @@ class Faults:
             if instance.alive and not instance.frozen:
                 self._struck(instance)
                 instance.frozen = True
-                self._schedule.supervision.suspect(instance.unit, self._world.between(2.0, 5.0))
+                self._schedule.supervision.stalls(instance, self._world.between(2.0, 5.0))
         self._schedule.supervision.host_frozen(host)
         self._world.after(self._world.between(1.5, 18.0), self._thaw, host)
 
@@ -274,7 +280,51 @@ class Faults:
     def suspect_wrongly(self, unit: str) -> None:
         """A detector that errs: a second instance starts beside a healthy one."""
         self._count("suspected_wrongly")
-        self._schedule.supervision.suspect(unit, 0.0, even_if_alive=True)
+        self._schedule.supervision.stalls(self._schedule.current[unit], 0.0, even_if_alive=True)
+
+    def poison(self, unit: str) -> None:
+        """The user's code raises on a frame, each time, until its rows are left out."""
+        truth = self._schedule.supervision.truths[unit]
+        if truth.poison is None:
+            self._count("poisoned")
+            truth.poison = self._schedule.current[unit].machine.processed + self._world.rng.randint(1, 2)
+
+    def raises(self, instance: Instance, frame: int) -> bool:
+        truth = self._schedule.supervision.truths.get(instance.unit)
+        if truth is None or truth.poison != frame or self._schedule.current[instance.unit] is not instance:
+            return False
+        instance.kill(near_valid=True)
+        self._schedule.supervision.raised(instance, frame)
+        return True
+
+    def struck_after_commit(self, instance: Instance) -> bool:
+        """It dies when the frame is committed and before anybody was told."""
+        if ":" in instance.unit or self._world.rng.random() >= 0.004 or not self._open():
+            return False
+        if self._schedule.current[instance.unit] is not instance:
+            return False
+        self._count("killed_after_commit")
+        instance.kill(near_valid=True)
+        self._schedule.supervision.died(instance, self._world.between(0.5, 3.0))
+        return True
+
+    def fill_disk(self, unit: str) -> None:
+        instance = self._schedule.current[unit]
+        if instance.alive and not instance.frozen:
+            self._count("disks_filled")
+            self._schedule.supervision.truths[unit].full_s = self._world.between(2.0, 20.0)
+            instance.kill(near_valid=True)
+            self._schedule.supervision.died(instance, self._world.between(0.1, 1.0), Remedy.WAIT)
+
+    def damage_frame(self, unit: str) -> None:
+        """A sealed frame cannot be read: by a sink, which says so, or by a unit, which dies of it."""
+        instance = self._schedule.current[unit]
+        self._count("frames_damaged")
+        if self._world.rng.random() < 0.5:
+            self._schedule.supervision.complain(unit, "sink")
+        elif instance.alive and not instance.frozen:
+            instance.kill(near_valid=True)
+            self._schedule.supervision.died(instance, self._world.between(0.1, 1.0), Remedy.REMAKE)
 
     def cut_edge(self) -> None:
         schedule = self._schedule

@@ -183,6 +183,8 @@ class Instance:
         if self._sleeps("frame_done", order):
             return
         frame = order.frame
+        if self.schedule.faults.raises(self, frame):
+            return
         # Before its first frame a feedback edge brings nothing; later, nothing is a loss.
         inputs = tuple(
             (0 if frame <= e.delay else LOST_CHECKSUM) if i is None else i.checksum
@@ -195,7 +197,11 @@ class Instance:
         self.world.note(self.unit, order)
         size = 200 + state % 400
         self.schedule.checks.measured(self.unit, size)
-        self.carry_out(self.machine.handle(FrameProcessed(frame, outputs, size)))
+        out = self.machine.handle(FrameProcessed(frame, outputs, size))
+        if self.schedule.faults.struck_after_commit(self):
+            return
+        self.schedule.supervision.sealed(self, frame)
+        self.carry_out(out)
 
     # ---- what it does ----------------------------------------------------------------
 

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from holdfast.errors import Remedy
 from holdfast.protocols.activation import Activation, StartUnit
 from holdfast.protocols.dialogue import CheckpointMachine, Restored, UnitMessage
 from holdfast.protocols.invariants import BrokenInvariant, ProtocolRefused
+from holdfast.protocols.lifecycle import Life
 from holdfast.protocols.messages import (
     ClaimSent,
     Manifest,
@@ -58,6 +60,7 @@ class Parts:
     store: type[BackupStore] = BackupStore
     activation: type[Activation] = Activation
     instance: type[Instance] = Instance
+    life: type[Life] = Life
     protections: dict[str, Any] = field(default_factory=dict)
     bytes_max: int | None = None
 
@@ -164,6 +167,7 @@ class Schedule:
         for unit in self.graph.wirings:
             host = rng.randrange(len(self.hosts))
             self._install(unit, 1, host, Restored(), first_state(unit), None)
+        self.supervision.begin()
         for instance in list(self.current.values()):
             instance.start()
         self.checks.after_step(set(self.graph.wirings))
@@ -179,6 +183,7 @@ class Schedule:
             self.world.run(self.checks.after_step)
             self.checks.at_rest()
             if self.checks.all_acknowledged() is None:
+                self.supervision.stop()
                 return
         self.checks.fail_unacknowledged()
 
@@ -249,7 +254,7 @@ class Schedule:
         self.world.touched.add(unit)
         if self.current[unit] is instance:
             # The claim that fenced it may have died half-way: somebody must look.
-            self.supervision.suspect(unit, 2.0)
+            self.supervision.died(instance, 2.0, Remedy.RESTORE)
 
     # ---- messages --------------------------------------------------------------------
 
@@ -307,6 +312,7 @@ class Schedule:
         self.counts["frames_lost"] += upto - after
         self.world.note(instance.unit, f"frames {after + 1} to {upto} are lost")
         self.checks.skipped(instance.unit)
+        self.supervision.skipped(instance, upto)
 
     def pinned(self, instance: Instance) -> None:
         self.counts["pinned"] += 1

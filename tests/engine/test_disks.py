@@ -21,7 +21,7 @@ from holdfast.graph.restarting import restarts
 from holdfast.hosts.remembered import Remembered
 from tests.engine.test_intake import SCHEMA, at, taken_in
 from tests.engine.test_outlet import Plant
-from tests.engine.test_supervisor import Clock, board  # noqa: F401  a fixture
+from tests.engine.test_supervisor import Clock, board, died, due, restarted, running  # noqa: F401  a fixture
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/disk/file")
 
@@ -94,15 +94,16 @@ def test_it_is_never_a_bare_number():
 
 def test_a_unit_that_met_a_full_disk_waits_for_room_and_no_try_is_counted(board):
     clock = Clock()
-    supervisor = Supervisor(board, restarts(tries=2), now=clock, chance=lambda: 0.0)
-    board.held_for_space = "held: disk nearly full"
+    supervisor = running(Supervisor(board, restarts(tries=2), now=clock, chance=lambda: 0.0), board)
     for _ in range(20):  # many more than there are tries
-        supervisor.died("pulse", 5, full_while_running("unit pulse", FULL, "nothing is lost"))
+        board.held_for_space = "held: disk nearly full"
+        died(supervisor, "pulse", 5, full_while_running("unit pulse", FULL, "nothing is lost"))
         clock.now_s += 10
-        assert supervisor.due() == []
+        assert due(supervisor, board) == []
         assert "goes on when there is room" in board.units["pulse"].trouble
-    board.held_for_space = ""
-    assert supervisor.due() == ["pulse"]
+        board.held_for_space = ""
+        assert due(supervisor, board) == ["pulse"]
+        restarted(supervisor, "pulse")
 
 
 def test_a_source_that_met_a_full_disk_goes_on_after_its_last_frame(tmp_path, monkeypatch):

@@ -28,6 +28,8 @@ from holdfast.frames.files import frame_name, seal_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import cut
+from holdfast.protocols.lifecycle import Probe, Started
+from tests.engine.test_supervisor import Clock, died, due, restarted
 
 SECOND = 1_000_000
 
@@ -236,13 +238,17 @@ def test_what_passed_when_it_was_looked_into_is_tried_again_and_counts(poisoned)
     crew._incidents = SimpleNamespace(note=lambda *_, **__: None)
     where = "operator 'first', frame 1"
     error = OperatorError("HF-O001", "OperatorRaised", "it raised.", where=where, effect="none")
-    for attempt in (1, 2, 3):
-        for _ in range(2):
-            supervisor.died("second", 1, error)
-        assert supervisor.to_probe() == [("second", 1)]
-        crew._probe("second", 1)
-        assert supervisor.care("second").condition == "RESTARTING"
-        assert supervisor.care("second").attempt == 2 * attempt
+    clock = supervisor.now = Clock()
+    supervisor.handle("second", Started(clock(), 0))
+    died(supervisor, "second", 1, error)
+    for searches in (1, 2, 3):
+        clock.now_s += 30.0
+        assert due(supervisor, poisoned.run.parts.board) == ["second"]
+        restarted(supervisor, "second")
+        [probe] = [each for each in died(supervisor, "second", 1, error) if isinstance(each, Probe)]
+        crew._probe("second", probe.attempt, probe.frame)
+        assert supervisor.life("second").condition == "RESTARTING"
+        assert supervisor.life("second").tries == 1 + searches
     assert not error.may_pass
 
 

@@ -11,10 +11,20 @@ from holdfast.engine.flow.scheduler import Board, Hold, UnitState
 from holdfast.engine.observe.status import why_degraded
 from holdfast.engine.recover.attempts import Crew
 from holdfast.engine.recover.restore import Begun
-from holdfast.engine.recover.supervisor import Supervisor
+from holdfast.engine.recover.supervisor import Supervisor, cause_of
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.restarting import restarts
+from holdfast.protocols.lifecycle import (
+    Looked,
+    Probe,
+    QueryEnded,
+    RenewalWanted,
+    Restore,
+    Restored,
+    Started,
+    State,
+)
 
 
 class Clock:
@@ -61,14 +71,47 @@ def board():
     return board
 
 
+def running(supervisor, board) -> Supervisor:
+    """All units have started."""
+    for name in board.units:
+        supervisor.handle(name, Started(supervisor.now(), 0))
+    return supervisor
+
+
 @pytest.fixture
 def supervisor(board, clock):
-    made = Supervisor(
-        board, restarts(tries=2, first="1 second", stalled_after="60 seconds"), now=clock, chance=lambda: 0.0
-    )
-    for name in board.units:
-        made.care(name)
-    return made
+    policy = restarts(tries=2, first="1 second", stalled_after="60 seconds")
+    return running(Supervisor(board, policy, now=clock, chance=lambda: 0.0), board)
+
+
+def died(supervisor, unit, frame, error):
+    """Its query ended."""
+    return supervisor.handle(unit, QueryEnded(supervisor.now(), supervisor.life(unit).attempt, frame, cause_of(error)))
+
+
+def due(supervisor, board):
+    """Units whose restart begins now."""
+    has_room = not board.held_for_space
+    return [
+        name
+        for name in board.units
+        if any(isinstance(each, Restore) for each in supervisor.handle(name, Looked(supervisor.now(), has_room)))
+    ]
+
+
+def restarted(supervisor, unit):
+    attempt = supervisor.life(unit).attempt
+    supervisor.handle(unit, Restored(supervisor.now(), attempt, from_backup=False))
+    supervisor.handle(unit, Started(supervisor.now(), attempt))
+
+
+def keeps_dying(supervisor, board, clock, unit, frame, error, times=3):
+    """It dies, and is started again if it is."""
+    for _ in range(times):
+        died(supervisor, unit, frame, error)
+        clock.now_s += 30.0
+        if unit in due(supervisor, board):
+            restarted(supervisor, unit)
 
 
 def sealed(n: int) -> Sealed:
@@ -77,25 +120,25 @@ def sealed(n: int) -> Sealed:
 
 def test_a_unit_that_is_renewed_takes_no_frame_meanwhile_and_is_not_ill(board, supervisor):
     """A parameter of an operator with Spark's state changed: nobody is to be woken up for it."""
-    supervisor.renew("pulse")
-    assert supervisor.due() == ["pulse"]
+    supervisor.handle("pulse", RenewalWanted(supervisor.now()))
+    assert due(supervisor, board) == ["pulse"]
     assert isinstance(board.next_permit(board.units["pulse"]), Hold)
     assert why_degraded(board, (), ()) == ""
     assert supervisor.degraded_since_s is None
-    supervisor.restarted("pulse")
+    restarted(supervisor, "pulse")
     assert board.units["pulse"].condition == "RUNNING"
     assert board.units["pulse"].restarts == 0
 
 
 def test_a_death_is_answered_after_a_pause_and_once(board, clock, supervisor):
-    supervisor.died("pulse", 7, killed())
-    assert supervisor.due() == []
+    died(supervisor, "pulse", 7, killed())
+    assert due(supervisor, board) == []
     assert board.units["pulse"].condition == "RESTARTING"
     assert "try 1 of 2, next in 1 s" in board.units["pulse"].trouble
     clock.now_s += 1.0
-    assert supervisor.due() == ["pulse"]
-    assert supervisor.due() == []
-    supervisor.restarted("pulse")
+    assert due(supervisor, board) == ["pulse"]
+    assert due(supervisor, board) == []
+    restarted(supervisor, "pulse")
     assert board.units["pulse"].condition == "RUNNING"
     assert board.units["pulse"].restarts == 1
 
@@ -103,39 +146,36 @@ def test_a_death_is_answered_after_a_pause_and_once(board, clock, supervisor):
 def test_while_it_is_down_it_gets_no_permit_and_the_others_say_who_holds_them(board, supervisor):
     for source in ("ecg", "acc"):
         board.seal(source, sealed(1))
-    supervisor.died("pulse", 1, killed())
+    died(supervisor, "pulse", 1, killed())
     assert isinstance(board.next_permit(board.units["pulse"]), Hold)
     assert not isinstance(board.next_permit(board.units["motion"]), Hold)
     assert board.next_permit(board.units["alarms"]) == Hold("held back by pulse (restarting)")
 
 
-def test_too_many_deaths_give_it_up_and_what_is_below_stands_still(board, supervisor):
-    for _ in range(3):
-        supervisor.died("pulse", 7, killed())
+def test_too_many_deaths_give_it_up_and_what_is_below_stands_still(board, clock, supervisor):
+    keeps_dying(supervisor, board, clock, "pulse", 7, killed())
     assert board.units["pulse"].condition == "GIVEN_UP"
     assert board.left_out == {"pulse", "alarms"}
     assert supervisor.given_up_error().code == "HF-U033"
     assert not supervisor.is_working
 
 
-def test_a_source_does_not_wait_for_who_stands_still(board, supervisor):
+def test_a_source_does_not_wait_for_who_stands_still(board, clock, supervisor):
     for n in range(1, 4):
         board.seal("acc", sealed(n))
     board.acknowledge("acc", "motion", 3)
     assert len(board.streams["acc"].frames) == 3  # alarms may still want them
-    for _ in range(3):
-        supervisor.died("pulse", 1, killed())
+    keeps_dying(supervisor, board, clock, "pulse", 1, killed())
     board.acknowledge("acc", "motion", 3)
     assert board.streams["acc"].frames == {}
     assert board.streams["acc"].waiting_bytes() == 0
     assert board.streams["acc"].acked["alarms"] == 0  # its log keeps them for the next run
 
 
-def test_a_unit_below_first_takes_what_is_there(board, supervisor):
+def test_a_unit_below_first_takes_what_is_there(board, clock, supervisor):
     for stream in ("ecg", "acc", "pulse", "motion"):
         board.seal(stream, sealed(1))
-    for _ in range(3):
-        supervisor.died("pulse", 2, killed())
+    keeps_dying(supervisor, board, clock, "pulse", 2, killed())
     board.acknowledge("acc", "motion", 1)
     permit = board.next_permit(board.units["alarms"])
     assert permit.n == 1
@@ -146,37 +186,37 @@ def test_a_unit_below_first_takes_what_is_there(board, supervisor):
     assert board.next_permit(board.units["alarms"]) == Hold("held back by pulse (given up)")
 
 
-def test_raising_twice_on_a_frame_is_looked_into_once(supervisor, clock):
-    supervisor.died("pulse", 7, raised())
+def test_raising_twice_on_a_frame_is_looked_into_once(board, supervisor, clock):
+    died(supervisor, "pulse", 7, raised())
     clock.now_s += 1.0
-    assert supervisor.due() == ["pulse"]
-    supervisor.restarted("pulse")
-    supervisor.died("pulse", 7, raised())
-    assert supervisor.to_probe() == [("pulse", 7)]
-    assert supervisor.to_probe() == []
+    assert due(supervisor, board) == ["pulse"]
+    restarted(supervisor, "pulse")
+    told = died(supervisor, "pulse", 7, raised())
+    assert [each for each in told if isinstance(each, Probe)] == [Probe(1, 7)]
+    assert died(supervisor, "pulse", 7, raised()) == []
     assert supervisor.is_working
 
 
 def test_what_we_found_wrong_ourselves_is_not_tried_again(board, supervisor):
-    supervisor.died("pulse", 7, FrameDiffers("HF-F001", "FrameDiffers", "frame 7 came out otherwise.", effect="x"))
+    died(supervisor, "pulse", 7, FrameDiffers("HF-F001", "FrameDiffers", "frame 7 came out otherwise.", effect="x"))
     assert board.units["pulse"].condition == "GIVEN_UP"
 
 
 def starts(board, clock, supervisor, errors) -> int:
     """How often the unit is started before it is given up or the errors are used up."""
     for at, error in enumerate(errors, 1):
-        supervisor.died("pulse", 7, error)
+        died(supervisor, "pulse", 7, error)
         if board.units["pulse"].condition == "GIVEN_UP":
             return at
         clock.now_s += 30.0
-        assert supervisor.due() == ["pulse"]
-        supervisor.restarted("pulse")
+        assert due(supervisor, board) == ["pulse"]
+        restarted(supervisor, "pulse")
     return at + 1
 
 
 def test_what_comes_back_in_the_same_way_is_tried_three_times_and_told_once(board, clock):
     """Whatever numbers Spark gives its stages: eight tries of it were minutes, and the advice was to run again."""
-    supervisor = Supervisor(board, restarts(tries=8), now=clock, chance=lambda: 0.0)
+    supervisor = running(Supervisor(board, restarts(tries=8), now=clock, chance=lambda: 0.0), board)
     errors = [ended(f"the query of unit 'pulse' ended: [ARROW_TYPE_MISMATCH] in stage {3 * n}.0") for n in range(8)]
     assert starts(board, clock, supervisor, errors) == 3
     error = supervisor.given_up_error()
@@ -198,7 +238,7 @@ def test_what_comes_back_in_the_same_way_is_tried_three_times_and_told_once(boar
 def test_what_may_pass_or_is_not_the_same_keeps_its_tries(board, clock, errors):
     for error in errors:
         error.may_pass = error.may_pass or "ConnectionError" in error.what
-    supervisor = Supervisor(board, restarts(tries=8), now=clock, chance=lambda: 0.0)
+    supervisor = running(Supervisor(board, restarts(tries=8), now=clock, chance=lambda: 0.0), board)
     assert starts(board, clock, supervisor, errors) == 9
 
 
@@ -225,9 +265,9 @@ def test_frames_that_are_slow_but_come_are_no_stall(board, clock, supervisor):
 
 def test_the_worst_moment_is_told(supervisor, clock):
     assert supervisor.degraded_since_s is None
-    supervisor.died("motion", 3, killed())
+    died(supervisor, "motion", 3, killed())
     clock.now_s += 5.0
-    supervisor.died("pulse", 4, raised())
+    died(supervisor, "pulse", 4, raised())
     assert supervisor.degraded_since_s == 100.0
     assert supervisor.last_met.unit == "pulse"
     assert supervisor.last_met.frame == 4
@@ -238,33 +278,35 @@ class Attempt:
 
     committed, error, query, wants_other_values = 4, None, object(), False
 
-    def __init__(self, name: str, alive: bool, meanwhile=lambda: None):
-        self.unit = SimpleNamespace(name=name)
+    def __init__(self, name: str, number: int, alive: bool, meanwhile=lambda: None):
+        self.unit, self.attempt = SimpleNamespace(name=name), number
         self._alive, self.report = alive, meanwhile
 
     def is_alive(self) -> bool:
         return self._alive
 
 
-def test_an_attempt_that_was_replaced_while_others_were_looked_at_is_no_death(board, supervisor):
+def test_an_attempt_that_was_replaced_while_others_were_looked_at_is_no_death(board, clock, supervisor):
     """The look has begun with the old attempt in hand; its query has ended, and the next one runs already."""
     crew = Crew(None, None, board, supervisor)
-    supervisor.died("alarms", 5, killed())
+    died(supervisor, "alarms", 5, killed())
+    clock.now_s += 1.0
+    assert due(supervisor, board) == ["alarms"]
 
     def replaced():
-        crew.add(Attempt("alarms", alive=True), None)
-        supervisor.restarted("alarms")
+        crew.add(Attempt("alarms", 1, alive=True), None)
+        restarted(supervisor, "alarms")
 
-    crew.add(Attempt("pulse", alive=True, meanwhile=replaced), None)
-    crew.add(Attempt("alarms", alive=False), None)
+    crew.add(Attempt("pulse", 0, alive=True, meanwhile=replaced), None)
+    crew.add(Attempt("alarms", 0, alive=False), None)
     crew.look()
 
-    assert supervisor.care("alarms").condition == "RUNNING"
-    assert (supervisor.care("alarms").restarts, supervisor.care("alarms").attempt) == (1, 1)
+    assert supervisor.life("alarms").state is State.RUNNING
+    assert (supervisor.life("alarms").restarts, supervisor.life("alarms").tries) == (1, 1)
 
 
 @pytest.mark.parametrize(("lossy", "condition"), [(False, "GIVEN_UP"), (True, "RUNNING")])
-def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, supervisor, lossy, condition):
+def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, clock, supervisor, lossy, condition):
     """Changed after frame 4, its host is lost, and the newest checkpoint is of frame 2: who may lose makes nothing again."""
     noted = SimpleNamespace(note=lambda *said, **more: None)
     crew = Crew(
@@ -272,21 +314,21 @@ def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, supervisor, l
         SimpleNamespace(raise_epoch=lambda: 7, begin_at=lambda *said: None),
         board,
         supervisor,
+        aside=lambda name, work: work(),
     )
     crew._incidents, crew._go_on = noted, lambda *said: {}
     crew._recovery = SimpleNamespace(begin=lambda *said, **more: Begun(7, True, False, ()))
     crew._guards = SimpleNamespace(leave=lambda name: None, is_lossy=lambda name: lossy)
-    first, second = Attempt("pulse", alive=False), Attempt("pulse", alive=True)
+    first, second = Attempt("pulse", 0, alive=False), Attempt("pulse", 1, alive=True)
     first.made_after, first.settled, first.abandon = 4, 0, lambda: None
     second.committed, second.recover, second.start, second.unit.outputs = 2, lambda: 2, lambda spark: None, ()
     crew.add(first, lambda **more: second)
-    supervisor.died("pulse", 5, killed())
+    died(supervisor, "pulse", 5, killed())
+    clock.now_s += 1.0
 
-    crew._restart("pulse")
+    crew.look()
 
-    care = supervisor.care("pulse")
-    assert care.condition == condition and second.made_after == 4
+    assert supervisor.life("pulse").condition == condition and second.made_after == 4
     if not lossy:
-        assert (
-            care.error.code == "HF-R051" and "frames 3 to 4 " in care.error.what and "--until-frame 4" in care.error.do
-        )
+        error = supervisor.given_up_error()
+        assert error.code == "HF-R051" and "frames 3 to 4 " in error.what and "--until-frame 4" in error.do

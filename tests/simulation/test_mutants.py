@@ -6,11 +6,12 @@ from multiprocessing import get_context
 import pytest
 
 from holdfast.simulation.run import play_one
+from tests.simulation.life_mutants import LIFE_MUTANTS
 from tests.simulation.more_mutants import MORE_MUTANTS
 from tests.simulation.mutants import MUTANTS
 
 SEEDS = 1_000
-ALL = [*MUTANTS, *MORE_MUTANTS]
+ALL = [*MUTANTS, *MORE_MUTANTS, *LIFE_MUTANTS]
 
 
 def find(number):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import holdfast as hf
-from holdfast.engine.recover import supervisor
+from holdfast.protocols import lifecycle
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import readings
 from tests.spark.test_scenarios import Seen, begin, process, warm_of, whole
@@ -64,7 +64,7 @@ def make_room(place):
 def test_a_full_disk_is_waited_for_and_every_row_is_there(fill, on_host, tmp_path, small_disk, spark, monkeypatch):
     """HF-U081: it ended the run with a bare number of an error. The reserve is taken by another program, so it is met in the middle."""
     monkeypatch.setenv("HOLDFAST_DISK_RESERVE", "0")
-    monkeypatch.setattr(supervisor, "_ROOM_S", 0.1)
+    monkeypatch.setattr(lifecycle, "ROOM_S", 0.1)
     home = tmp_path if on_host else small_disk
     settings = {"hosts": {"a": str(small_disk / "a"), "b": str(tmp_path / "b")}} if on_host else {}
     p = process(home, **settings)

@@ -16,10 +16,8 @@ from pathlib import Path
 
 from holdfast.errors import EnvironmentRefused, UnitError, UsageError
 
-__all__ = ["FULL", "DiskWatch", "full_at_start", "full_while_running", "is_full"]
+__all__ = ["DiskWatch", "full_at_start", "full_while_running", "is_full"]
 
-# The code of a unit, source or permit that met a full disk.
-FULL = "HF-U081"
 # Below this much free space sources are held: Spark must still be able to commit what is in work.
 _RESERVE_BYTES = 256 * 1024 * 1024
 # A frame makes a dozen files, a checkpoint of Spark's some dozens.

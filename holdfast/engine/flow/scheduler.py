@@ -41,8 +41,8 @@ class UnitState:
     ms_last: float = 0.0
     ms_mean: float = 0.0
     held: str = ""
-    condition: str = "RUNNING"  # | RESTARTING | PROBING | GIVEN_UP
-    trouble: str = ""  # what the supervisor says of it
+    condition: str = "RUNNING"  # | RESTARTING | PROBING | GIVEN_UP: what `protocols.lifecycle` says of it, in one word
+    trouble: str = ""  # and in a sentence; both are written by the supervisor alone
     restarts: int = 0
 
 
@@ -131,9 +131,6 @@ class Board:
                 queue = self.streams[stream]
                 queue.known |= {n: sealed.checksum for n, sealed in queue.frames.items()}
                 queue.frames, queue.sealed = {}, 0
-            for unit in self.units.values():
-                if lost & {*unit.outputs} and unit.condition == "RUNNING":
-                    unit.condition = "RESTARTING"  # from here on; the supervisor says why
             self.changed.notify_all()
             return {
                 unit.name

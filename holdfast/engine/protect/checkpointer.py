@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import networkx as nx
 
@@ -39,7 +39,7 @@ from holdfast.graph.model import Graph
 from holdfast.graph.protections import Protection
 from holdfast.graph.units import Unit
 from holdfast.hosts.containers import Packer
-from holdfast.hosts.local_checkpoint import link_frames
+from holdfast.hosts.local_checkpoint import Pin, link_frames
 from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.sealed import PLAIN, Seal
 from holdfast.hosts.shipping import Shipper
@@ -288,6 +288,14 @@ class Guards:
                 if guard.shipper is not None and not guard.is_over:
                     guard.shipper.again(store)
 
+    def fence(self, name: str) -> None:
+        """Its frames are lost: no checkpoint it has begun is packed any more. Does not wait; `leave` follows."""
+        for each in self.followers:
+            each.fence(name)
+        with self._lock:
+            if (guard := self._guards.get(name)) is not None:
+                guard.is_over = True
+
     def leave(self, name: str) -> None:
         """The instance is gone: nothing it started goes on."""
         for each in self.followers:
@@ -416,9 +424,9 @@ class Guards:
                 case UnpinFrame(serial):
                     guard.unit.files.unpin(self._key(serial))
                 case StoreCheckpoint(serial, frame, queues):
-                    guard.packing.put((serial, frame, queues, Stage.FINAL, self._with_queue(guard, serial, queues)))
+                    self._send(guard, serial, frame, queues, Stage.FINAL)
                 case PrepareCheckpoint(serial, frame, queues):
-                    guard.packing.put((serial, frame, queues, Stage.PREPARE, self._with_queue(guard, serial, queues)))
+                    self._send(guard, serial, frame, queues, Stage.PREPARE)
                 case CommitCheckpoint(serial):
                     guard.shipper.ship(guard.manifests[serial], Stage.COMMIT)
                 case DrawInterval(least, most):
@@ -490,8 +498,21 @@ class Guards:
         other = self._guards.get(edge.consumer)
         return other.acked.get(edge.edge, acked) if other is not None else acked
 
-    def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> Any:
-        """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed."""
+    def _send(
+        self, guard: Guard, serial: int, frame: int, queues: tuple[tuple[EdgeId, int], ...], stage: Stage
+    ) -> None:
+        try:
+            guard.packing.put((serial, frame, queues, stage, self._with_queue(guard, serial, queues)))
+        except FileNotFoundError as error:
+            guard.is_over = True
+            guard.unit.give_in(damaged_state(guard.unit.folder, error))
+
+    def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> Pin:
+        """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed.
+
+        A frame that was trimmed meanwhile is needed by nobody. One that is still queued and has no file is lost, perhaps with
+        its host: a checkpoint without it would be believed to hold it.
+        """
         pin = guard.unit.files.pinned(self._key(serial))
         after = dict(queues)
         wanted: dict[str, int] = {}
@@ -504,7 +525,13 @@ class Guards:
             for stream, first in wanted.items():
                 held = self._board.streams[stream].frames
                 frames += [(stream, Path(held[n].file)) for n in range(first + 1, pin.frame + 1) if n in held]
-        return link_frames(pin, frames)
+        linked = link_frames(pin, frames)
+        with self._board.changed:
+            for stream, path in frames:
+                queued = {Path(each.file) for each in self._board.streams[stream].frames.values()}
+                if path in queued and f"streams/{stream}/{path.name}" not in linked.files:
+                    raise FileNotFoundError(f"sealed frame {path} is gone, and is needed")
+        return linked
 
     # ---- packing, beside the frames ----
 
@@ -547,5 +574,5 @@ class Guards:
             return {
                 name: (guard.unit.committed, self._stored[name], self._now() - guard.stored_s)
                 for name, guard in self._guards.items()
-                if guard.shipper is not None
+                if guard.shipper is not None and not guard.is_over
             }

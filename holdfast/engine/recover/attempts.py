@@ -1,9 +1,15 @@
 """The units of a run in operation, and what is done when one of them fails.
 
-The supervisor decides; here it is carried out. A restart makes a new attempt of the
+The lives of the units (`engine.recover.supervisor`, decided by `protocols.lifecycle`) hear what is seen here, and
+what they answer is carried out here. A restart makes a new attempt of the
 unit under an epoch of its own, after the old one was abandoned: whatever the old one
 still does, a hung function that comes back, a worker that writes, becomes nothing. The
 attempt takes frames one by one, so that a bad frame shows by its number.
+
+A lost host has one door, `_host_lost`, whoever finds that its mark is gone: the look of the run, or a restart that
+failed over it. Behind it the host has a new folder, so that nobody passes twice.
+
+Lock order: `_starting`, then the gate of a unit or the board's lock, never the board's lock first.
 """
 
 from __future__ import annotations
@@ -12,10 +18,9 @@ import contextlib
 import copy
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from holdfast.engine.flow.marking import Marker
 from holdfast.engine.flow.scheduler import Board
@@ -24,52 +29,91 @@ from holdfast.engine.recover.frames_on_disk import frames_on_disk, neighbours
 from holdfast.engine.recover.made import Others, made_by_other_code
 from holdfast.engine.recover.remade import Awaited
 from holdfast.engine.recover.restore import Begun, Recovery
-from holdfast.engine.recover.supervisor import Supervisor
+from holdfast.engine.recover.supervisor import Supervisor, cause_of
 from holdfast.engine.state_folder import StateFolder
 from holdfast.engine.unit.poison_search import NotAgain, guilty
 from holdfast.engine.unit.query import UnitQuery
 from holdfast.engine.unit.spark_errors import explain, frames_lost, host_lost, near_damaged, stalled
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Remedy
 from holdfast.failpoints import reach
 from holdfast.graph.model import Graph
 from holdfast.hosts.hosts import Homes
 from holdfast.journals.incidents import Incidents
+from holdfast.protocols.lifecycle import (
+    Abandon,
+    Announce,
+    AskMaker,
+    AttemptFailed,
+    Cause,
+    Cured,
+    Disown,
+    EndRun,
+    FrameUnreadable,
+    HostLost,
+    InputGone,
+    LeaveOut,
+    LifeEvent,
+    LifeInstruction,
+    Looked,
+    LoseStreams,
+    NotCured,
+    Note,
+    Probe,
+    ProbeFailed,
+    PutBack,
+    QueryEnded,
+    RenewalWanted,
+    Restore,
+    Restored,
+    Stalled,
+    Start,
+    Started,
+    State,
+    Stopping,
+    Wake,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NEAR_DAMAGED", "Crew"]
+__all__ = ["Crew"]
 
-# What the host has of a unit is damaged or gone: it is not tried again, a backup is.
-NEAR_DAMAGED = frozenset({"HF-O010", "HF-R004", "HF-R040", "HF-R041", "HF-R043"})
-LOST = "HF-U034"
-PUT_BACK = frozenset({LOST, "HF-U035"})
-FRAMES_LOST = "HF-U036"
-# A sealed frame cannot be read: whoever made it makes it again.
-FRAME_UNREADABLE = frozenset({"HF-F002", "HF-F005"})
-# Deleting a host's folder takes a moment, and its mark need not be the first to go.
-_DOUBT_S = 2.0
+
+def _in_a_thread(name: str, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
 
 
 class Crew:
-    def __init__(self, graph: Graph, folder: StateFolder, board: Board, supervisor: Supervisor) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        folder: StateFolder,
+        board: Board,
+        supervisor: Supervisor,
+        *,
+        aside: Callable[[str, Callable[[], None]], None] = _in_a_thread,
+    ) -> None:
+        """`aside` does what nobody is to wait for."""
+        self._aside = aside
         self._graph, self._folder, self._board, self._supervisor = graph, folder, board, supervisor
         self._units: dict[str, UnitQuery] = {}
         self._makers: dict[str, Callable[..., UnitQuery]] = {}
         self._spark: SparkSession | None = None
-        self._starting = threading.Lock()  # held while a unit starts, and while a host is found lost
-        self._restarting: set[str] = set()
+        self._starting = threading.RLock()  # held while a unit starts, and while a host is found lost
+        self._fresh: dict[str, UnitQuery] = {}  # attempts that are made and do not run yet
         self._incidents: Incidents | None = None
         self._awaited: Awaited | None = None  # frames that somebody asked to have made again
         self._homes: Homes | None = None
         self._guards: Guards | None = None
         self._recovery: Recovery | None = None
-        self._placeless: dict[str, Begun] = {}  # of those a run finds without a place
-        self._doubtful: dict[str, float] = {}  # units whose death may be that of their host, since when
+        self._to_place: dict[str, Begun] = {}  # units that a run finds without a place, at its start
 
     def protect(self, homes: Homes, guards: Guards, recovery: Recovery) -> None:
         """Units live on hosts that may be lost, and come back from their backups."""
         self._homes, self._guards, self._recovery = homes, guards, recovery
+        self._supervisor.protect(
+            {name: not guards.keeps_nothing(name) and bool(homes.stores_of(name)) for name in homes.host_of}
+        )
 
     def add(self, unit: UnitQuery, maker: Callable[..., UnitQuery]) -> None:
         """`maker` makes another attempt of it."""
@@ -91,10 +135,13 @@ class Crew:
         self._awaited = Awaited(self._folder.root, self._board)
         for unit in self:
             unit.start(spark)
+            self._happened(unit.unit.name, Started(self._supervisor.now(), unit.attempt))
 
     def stop(self) -> None:
         with self._starting:  # a restart that has begun is let through, and stopped like the others
             units = list(self)
+            for unit in units:
+                self._happened(unit.unit.name, Stopping())
         for unit in units:
             unit.stop()
         if self._incidents is not None:
@@ -103,7 +150,7 @@ class Crew:
     def came_back(self, name: str, begun: Begun) -> None:
         """At the start of a run: what became of a unit."""
         if begun.is_restored and self._guards.is_lossy(name):
-            self._placeless[name] = begun
+            self._to_place[name] = begun
 
     def make_missing_again(self, sinks: Mapping[str, list[int]]) -> list[str]:
         """At the start of a run: a unit whose sealed frames are gone, and needed, is put back and makes them again.
@@ -114,7 +161,7 @@ class Crew:
         for unit in self if self._recovery is not None else ():
             for stream in unit.unit.outputs:
                 queue = self._board.streams[stream]
-                has = [n for reader, n in queue.taken.items() if reader not in self._placeless] + sinks.get(stream, [])
+                has = [n for reader, n in queue.taken.items() if reader not in self._to_place] + sinks.get(stream, [])
                 if min(has, default=queue.sealed) + 1 < min(queue.frames, default=queue.sealed + 1):
                     missing.append(unit.unit.name)
         for name in dict.fromkeys(missing):
@@ -134,7 +181,7 @@ class Crew:
 
     def place_lossy(self, written: Mapping[str, Callable[[], int]]) -> bool:
         """At the start of a run: units that may lose, and whose host was lost, go on behind what anybody has seen."""
-        for name, begun in self._placeless.items():
+        for name, begun in self._to_place.items():
             unit = self._units[name]
             unit.begun = self._go_on(unit, begun, lambda sink: written[sink](), lambda other: False).get(
                 "begun", unit.begun
@@ -143,47 +190,46 @@ class Crew:
             with self._board.changed:
                 state = self._board.units[name]
                 state.permitted = state.processed = at
-        return bool(self._placeless)
+        return bool(self._to_place)
 
     def look(self) -> None:
-        """See who died or stalls; begin what is due. Called again and again by the run."""
+        """See who died or stalls, and that time has passed. Called again and again by the run."""
         if self._board.error is not None:
             return
         if self._awaited is not None:
             self._awaited.look(self._incidents)
-        if self._homes is not None:
-            for host in self._homes.lost():
-                with self._starting:
-                    self._lost(host)
+        for host in () if self._homes is None else self._homes.lost():
+            self._host_lost(host)
         for sink, error in self._board.unreadable():
-            if not self._is_doubtful(f"sink {sink}", error):
-                self._make_again(error)
+            self._complain(f"sink {sink}", error)
+        for unit in self:
+            self._look_at(unit)
+            if self._board.error is not None:
+                return
         for unit in self:
             name = unit.unit.name
-            if unit.query is None or self._supervisor.is_dead(name) or self._units[name] is not unit:
-                continue  # one that has just been replaced is dead, and no news
-            unit.report()
-            if not unit.is_alive():
-                error = explain(self._graph, name, unit.query, unit.error, unit.committed)
-                if self._is_doubtful(name, error) or self._make_again(error, reader=name):
-                    continue
-                if error.code == "HF-U030":  # no unit can go on without the JVM
-                    self._board.fail(error)
-                    return
-                self._died(name, unit.committed + 1, error)
-            elif (seconds := self._supervisor.stalled(name)) is not None:
-                self._died(name, unit.committed + 1, stalled(self._graph, name, unit.committed, seconds))
-        if self._board.stopping:
+            if self._board.stopping:
+                self._happened(name, Stopping())
+            elif self._is_up(unit) and unit.wants_other_values:
+                self._happened(name, RenewalWanted(self._supervisor.now()))
+            self._happened(name, Looked(self._supervisor.now(), has_room=not self._board.held_for_space))
+
+    def _look_at(self, unit: UnitQuery) -> None:
+        name, now_s = unit.unit.name, self._supervisor.now()
+        if not self._is_up(unit):
             return
-        for unit in self:
-            name = unit.unit.name
-            if unit.query is not None and not self._supervisor.is_dead(name) and unit.wants_other_values:
-                self._supervisor.renew(name)
-        for name in self._supervisor.due():
-            self._restarting.add(name)
-            threading.Thread(target=self._restart, args=(name,), name=f"restart {name}", daemon=True).start()
-        for name, n in self._supervisor.to_probe():
-            threading.Thread(target=self._probe, args=(name, n), name=f"probe {name}", daemon=True).start()
+        unit.report()
+        if not unit.is_alive():
+            error = explain(self._graph, name, unit.query, unit.error, unit.committed)
+            self._happened(name, QueryEnded(now_s, unit.attempt, unit.committed + 1, self._cause(name, error)))
+        elif (seconds := self._supervisor.stalled(name)) is not None:
+            error = stalled(self._graph, name, unit.committed, seconds)
+            self._happened(name, Stalled(now_s, unit.attempt, unit.committed + 1, cause_of(error)))
+
+    def _is_up(self, unit: UnitQuery) -> bool:
+        """One that has just been replaced is dead, and no news."""
+        life = self._supervisor.life(unit.unit.name)
+        return unit.query is not None and life.is_up and life.attempt == unit.attempt
 
     def rows_left_out(self, on_error: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -195,60 +241,125 @@ class Crew:
         """By unit, what it counted of LOST and tainted frames and of rows that came too late."""
         return {unit.unit.name: unit.marker for unit in self}
 
+    # ---- what happened, and what is done about it ----
+
+    def _happened(self, name: str, event: LifeEvent) -> None:
+        self._carry_out(name, self._supervisor.handle(name, event))
+
+    def _carry_out(self, name: str, instructions: Sequence[LifeInstruction]) -> None:
+        aside: list[Abandon | Restore | Probe] = []
+        for instruction in instructions:
+            match instruction:
+                case Disown(attempt):
+                    if (unit := self._units[name]).attempt == attempt:
+                        unit.disown()
+                case LoseStreams():
+                    self._lose_streams(name)
+                case Abandon() | Restore() | Probe():  # they take their time, and nobody is to wait for them
+                    aside.append(instruction)
+                case PutBack():
+                    self._put_back(self._fresh[name])
+                case Announce():
+                    self._tell_what_it_committed(self._fresh[name])
+                case Start(attempt):
+                    self._start(name, attempt)
+                case AskMaker(_, cause):
+                    if cause.error is None or not self._complain(name, cause.error):
+                        self._happened(name, InputGone(self._supervisor.now()))
+                case Note(frame, cause, tries):
+                    self._note("died", name, frame, cause.error, tries)
+                case LeaveOut(frame, _, tries):
+                    self._note("given up", name, frame, self._supervisor.given_up_error([name]), tries)
+                case Wake():
+                    pass  # the run looks all the time
+                case EndRun(cause):
+                    if cause.error is not None:
+                        self._board.fail(cause.error)
+                case _:
+                    assert_never(instruction)
+        if aside:
+            self._carry_out_aside(name, aside)
+
+    def _carry_out_aside(self, name: str, instructions: Sequence[Abandon | Restore | Probe]) -> None:
+        def work() -> None:
+            try:
+                for instruction in instructions:
+                    match instruction:
+                        case Abandon():
+                            self._units[name].abandon()
+                        case Restore():
+                            self._restore(name, instruction)
+                        case Probe(attempt, frame):
+                            self._probe(name, attempt, frame)
+                        case _:
+                            assert_never(instruction)
+            except (
+                BaseException
+            ) as error:  # a host that cannot be made again, a defect: without this, nobody would know
+                self._board.fail(error)
+
+        self._aside(f"restart {name}", work)
+
+    def _note(self, what: str, name: str, frame: int, error: HoldfastError | None, tries: int) -> None:
+        with contextlib.suppress(OSError):  # on a full disk it is in the log alone, or nowhere
+            if self._incidents is not None:
+                self._incidents.note(what, error=error, unit=name, frame=frame, attempt=tries)
+        logging.getLogger(f"holdfast.unit.{name}").warning("%s", error)  # in full: what is done about it follows
+
+    def _cause(self, name: str, error: HoldfastError) -> Cause:
+        """Of an error of a unit; what is damaged on a host is said with what is done about it."""
+        if error.remedy is Remedy.RESTORE and self._homes is not None and self._supervisor.can_restore(name):
+            error = near_damaged(self._graph, name, self._homes.host_of[name], error)
+        return cause_of(error)
+
     # ---- hosts ----
 
-    def _is_doubtful(self, name: str, error: HoldfastError) -> bool:
-        """A file that is missing may be the first sign of a lost host: its mark may go a moment later."""
-        if self._homes is None or not (error.code in NEAR_DAMAGED or error.code.startswith("HF-F")):
-            return False
-        since = self._doubtful.setdefault(name, time.monotonic())
-        if time.monotonic() - since < _DOUBT_S:
-            return True
-        del self._doubtful[name]
-        return False
-
-    def _lost(self, host: str) -> None:
+    def _host_lost(self, host: str) -> None:
         """A host's folder is gone: its units begin again elsewhere in time, from their backups."""
-        victims = [unit for unit in self if self._homes.host_of[unit.unit.name] == host]
-        readers = self._board.lose(stream for unit in victims for stream in unit.unit.outputs)
-        hit = {unit.unit.name for unit in victims}
-        for name in hit | readers:
-            self._units[name].disown()
-            self._doubtful.pop(name, None)
-        self._homes.reopen(host)
-        self._guards.store_lost(host)
-        for unit in victims:
-            name = unit.unit.name
-            care = self._supervisor.care(name)
-            if care.condition == "GIVEN_UP" or name in self._restarting:
-                continue  # a restart that is under way sees it itself
-            if care.due_s is not None and care.error is not None and care.error.code == LOST:
-                continue  # one that was under way has seen it: a loss is one death
-            self._died(name, unit.committed + 1, host_lost(self._graph, name, host, self._guards.stored(name)))
-        for name in readers - hit:
-            if not self._supervisor.is_dead(name):
-                self._supervisor.renew(name)  # what it was about to read is made again
-
-    def _make_again(self, error: HoldfastError, reader: str | None = None) -> bool:
-        """A sealed frame is damaged or missing: its unit goes back to its backup and makes it again. False: it cannot be had."""
-        maker = self._maker_of(error)
-        if maker is None or self._supervisor.care(maker).condition == "GIVEN_UP":
-            return False
-        if self._supervisor.is_dead(maker):
-            return True  # it is on its way back, and the frames with it; the reader is looked at again then
         with self._starting:
-            unit = self._units[maker]
-            readers = self._board.lose(unit.unit.outputs)
-            for name in {maker, *readers}:
-                self._units[name].disown()
-            self._died(maker, unit.committed + 1, frames_lost(self._graph, maker, self._homes.host_of[maker], error))
-            for name in (readers | ({reader} if reader else set())) - {maker}:
-                if name == reader or not self._supervisor.is_dead(name):
-                    self._supervisor.renew(name)
+            if host not in self._homes.lost():
+                return
+            now_s, ended = self._supervisor.now(), self._homes.lives.get(host, 0)
+            told = []
+            for unit in self._living_on(host):
+                name = unit.unit.name
+                cause = cause_of(host_lost(self._graph, name, host, self._guards.stored(name)))
+                told.append((name, self._supervisor.handle(name, HostLost(now_s, ended, unit.committed + 1, cause))))
+            for name, instructions in told:  # after all have heard of it: they read each other
+                self._carry_out(name, instructions)
+            self._homes.reopen(host)
+            self._guards.store_lost(host)
+
+    def _living_on(self, host: str) -> list[UnitQuery]:
+        return [unit for unit in self if self._homes.host_of[unit.unit.name] == host]
+
+    def _see_to_host_of(self, name: str) -> None:
+        if self._homes is not None and (host := self._homes.host_of[name]) in self._homes.lost():
+            self._host_lost(host)
+
+    def _lose_streams(self, name: str) -> None:
+        if self._guards is not None:
+            # A checkpoint it has begun would be stored without the frames that go along, and be believed.
+            self._guards.fence(name)
+        readers = self._board.lose(self._units[name].unit.outputs)
+        for reader in readers - {name}:  # what it was about to read is made again
+            self._happened(reader, RenewalWanted(self._supervisor.now()))
+
+    def _complain(self, reader: str, error: HoldfastError) -> bool:
+        """A sealed frame is damaged or missing: tell the unit that made it. False: it cannot be had."""
+        maker = self._maker_of(error)
+        if maker is None or self._supervisor.life(maker).state is State.GIVEN_UP:
+            return False
+        with self._starting:
+            unit, was_up = self._units[maker], self._supervisor.life(maker).is_up
+            cause = cause_of(frames_lost(self._graph, maker, self._homes.host_of[maker], error))
+            self._happened(maker, FrameUnreadable(self._supervisor.now(), reader, unit.committed + 1, cause))
+            if was_up and not self._supervisor.life(maker).is_up and reader in self._units and reader != maker:
+                self._happened(reader, RenewalWanted(self._supervisor.now()))
         return True
 
     def _maker_of(self, error: HoldfastError) -> str | None:
-        if self._homes is None or error.code not in FRAME_UNREADABLE:
+        if self._homes is None or error.remedy is not Remedy.REMAKE:
             return None
         folder = Path(error.where).parent
         makers = (
@@ -256,54 +367,62 @@ class Crew:
         )
         return next(makers, None)
 
-    def _restart(self, name: str) -> None:
-        old, life = self._units[name], self._life(name)
+    # ---- another attempt ----
+
+    def _restore(self, name: str, order: Restore) -> None:
+        """Make the next attempt, and report; what is to be told and started comes back as instructions."""
+        frame = self._units[name].committed + 1
         try:
-            old.abandon()
-            epoch = self._folder.raise_epoch()
-            is_restored, more = False, {}
-            if self._recovery is not None:
-                self._guards.leave(name)
-                met = self._supervisor.care(name).error
-                damaged = met is not None and met.code in PUT_BACK
-                reach("restoring", old.committed, name)
-                frames_are_gone = met is not None and met.code == FRAMES_LOST
-                begun = self._recovery.begin(name, epoch, near_is_good=not damaged, frames_are_gone=frames_are_gone)
-                epoch, is_restored = begun.epoch, begun.is_restored
-                reach("restored", old.committed, name)
-                for sentence in begun.sentences:
-                    self._incidents.note(sentence, unit=name)
-                if is_restored and self._guards.is_lossy(name):
-                    more = self._go_on(old, begun, lambda sink: self._board.sinks[sink][1], self._supervisor.is_dead)
-                    if "begun" in more:
-                        self._folder.begin_at(name, more["begun"])
-            fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False, **more)
-            fresh.recover()
-            fresh.made_after = old.made_after
-            if fresh.committed < old.made_after and not (self._guards is not None and self._guards.is_lossy(name)):
-                raise made_by_other_code(name, fresh.committed, Others(fresh.committed + 1, old.made_after), runs=True)
-            if is_restored:
-                lost = {stream for stream in fresh.unit.outputs if not self._board.streams[stream].frames}
-                frames = {stream: frames_on_disk(self._folder.stream(stream), fresh.committed) for stream in lost}
-                self._board.put_back(name, fresh.committed, frames, same=not self._guards.is_lossy(name))
-            else:
-                self._tell_what_it_committed(fresh)
+            from_backup = self._make(name, order)
             with self._starting:
-                if self._board.stopping:
-                    return
-                if life is not None and self._life(name) == life:
-                    fresh.start(self._spark)
-                    self._units[name] = fresh
-                    self._restarting.discard(name)
-                    self._supervisor.restarted(name)
-                    return
-            raise FileNotFoundError(f"host {self._homes.host_of[name]} was lost again")
+                self._see_to_host_of(name)
+                self._happened(name, Restored(self._supervisor.now(), order.attempt, from_backup))
         except Exception as error:
-            self._restarting.discard(name)
-            met = explain(self._graph, name, None, error, old.committed)
-            if self._life(name) != life:
-                met = host_lost(self._graph, name, self._homes.host_of[name], self._guards.stored(name))
-            self._died(name, old.committed + 1, met)
+            with self._starting:
+                self._see_to_host_of(name)
+                cause = self._cause(name, explain(self._graph, name, None, error, frame - 1))
+                self._happened(name, AttemptFailed(self._supervisor.now(), order.attempt, frame, cause))
+
+    def _make(self, name: str, order: Restore) -> bool:
+        """Whether it comes from a backup, or from nothing."""
+        old, epoch, more = self._units[name], self._folder.raise_epoch(), {}
+        from_backup = False
+        if self._recovery is not None:
+            self._guards.leave(name)
+            reach("restoring", old.committed, name)
+            begun = self._recovery.begin(
+                name, epoch, near_is_good=order.near_is_good, frames_are_gone=order.frames_are_gone
+            )
+            epoch, from_backup = begun.epoch, begun.is_restored
+            reach("restored", old.committed, name)
+            for sentence in begun.sentences:
+                self._incidents.note(sentence, unit=name)
+            if from_backup and self._guards.is_lossy(name):
+                more = self._go_on(old, begun, lambda sink: self._board.sinks[sink][1], self._supervisor.is_dead)
+                if "begun" in more:
+                    self._folder.begin_at(name, more["begun"])
+        fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False, **more)
+        fresh.attempt = order.attempt
+        fresh.recover()
+        fresh.made_after = old.made_after
+        if fresh.committed < old.made_after and not (self._guards is not None and self._guards.is_lossy(name)):
+            raise made_by_other_code(name, fresh.committed, Others(fresh.committed + 1, old.made_after), runs=True)
+        self._fresh[name] = fresh
+        return from_backup
+
+    def _start(self, name: str, attempt: int) -> None:
+        if self._board.stopping:
+            return
+        fresh = self._fresh.pop(name)
+        fresh.start(self._spark)
+        self._units[name] = fresh
+        self._happened(name, Started(self._supervisor.now(), attempt))
+
+    def _put_back(self, fresh: UnitQuery) -> None:
+        name = fresh.unit.name
+        lost = {stream for stream in fresh.unit.outputs if not self._board.streams[stream].frames}
+        frames = {stream: frames_on_disk(self._folder.stream(stream), fresh.committed) for stream in lost}
+        self._board.put_back(name, fresh.committed, frames, same=not self._guards.is_lossy(name))
 
     def _tell_what_it_committed(self, fresh: UnitQuery) -> None:
         """The attempt before may have died between its commit and its word to the others."""
@@ -313,10 +432,6 @@ class Crew:
                 frames = frames_on_disk(self._folder.stream(stream), fresh.committed)
                 for n in range(told + 1, fresh.committed + 1):
                     self._board.seal(stream, frames[n])
-
-    def _life(self, name: str) -> int | None:
-        """Of the host of a unit; None while its folder is gone."""
-        return 0 if self._homes is None else self._homes.life(self._homes.host_of[name])
 
     def _go_on(
         self, old: UnitQuery, begun: Begun, written: Callable[[str], int], is_dead: Callable[[str], bool]
@@ -337,32 +452,22 @@ class Crew:
             )
         return {"begun": placed.frame} if begun.is_empty else {}
 
-    def _probe(self, name: str, n: int) -> None:
+    def _probe(self, name: str, attempt: int, n: int) -> None:
         """The user's code raised twice on this frame: do what its operator declares."""
-        unit, error = self._units[name], self._supervisor.care(name).error
+        unit, cause, now = self._units[name], self._supervisor.life(name).cause, self._supervisor.now
+        error = None if cause is None else cause.error
         try:
             operator = guilty(self._graph, unit.unit, error)
             declared = operator is not None and operator.on_error != "fail"
             if declared and unit.leave_poison_out(n, operator, error):
                 self._incidents.note("rows left out", error=error, unit=name, frame=n)
-                self._supervisor.restart_at_once(name)
+                self._happened(name, Cured(now(), attempt))
             else:
-                self._supervisor.give_up(name)
-                self._incidents.note("given up", error=error, unit=name, frame=n)
+                self._happened(name, NotCured(now(), attempt, n))
         except NotAgain:
             passing = copy.copy(error)
             passing.may_pass = True
-            self._died(name, n, passing)
+            self._happened(name, ProbeFailed(now(), attempt, n, cause_of(passing)))
         except Exception as raised:
-            self._died(name, n, explain(self._graph, name, None, raised, n - 1))
-
-    def _died(self, name: str, frame: int, error: HoldfastError) -> None:
-        if self._recovery is not None and error.code in NEAR_DAMAGED and self._recovery.stores(name).opened:
-            error = near_damaged(self._graph, name, self._homes.host_of[name], error)
-        self._supervisor.died(name, frame, error)
-        care = self._supervisor.care(name)
-        error = care.error or error  # what it is given up with may say more
-        what = "given up" if care.condition == "GIVEN_UP" else "died"
-        with contextlib.suppress(OSError):  # on a full disk it is in the log alone, or nowhere
-            self._incidents.note(what, error=error, unit=name, frame=frame, attempt=care.attempt)
-        logging.getLogger(f"holdfast.unit.{name}").warning("%s", error)  # in full: what is done about it follows
+            met = self._cause(name, explain(self._graph, name, None, raised, n - 1))
+            self._happened(name, ProbeFailed(now(), attempt, n, met))

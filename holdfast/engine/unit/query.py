@@ -69,6 +69,10 @@ _STOP_WAIT_S = 20.0
 
 
 class UnitQuery:
+    """One attempt of a unit. Whether the unit lives is for `protocols.lifecycle` to say."""
+
+    attempt = 0  # which one of its unit in this run
+
     def __init__(
         self,
         *,
@@ -125,9 +129,9 @@ class UnitQuery:
         self.committed = 0
         self.made_after = 0  # frames up to this one were made by other code: it cannot make them again
         self.decided = 0  # the last frame that was made when this attempt began: it may be made again, never otherwise
-        # Held while a frame becomes fact. Who was abandoned makes nothing fact any more.
+        # Held while a frame becomes fact. An attempt that was disowned makes nothing fact any more.
         self._gate = threading.Lock()
-        self._is_abandoned = False
+        self._is_disowned = False
         self._exclusions = Exclusions(decisions)
         self._sealer = Sealer(unit.outputs, stream_folders, schemas, staging, epoch)
         self.marker = Marker(graph, unit)
@@ -259,7 +263,7 @@ class UnitQuery:
     @property
     def wants_other_values(self) -> bool:
         """The next frame holds other parameter values than the query of a unit with Spark state was built with."""
-        if not self.uses_spark_state or self._is_abandoned:
+        if not self.uses_spark_state or self._is_disowned:
             return False
         with self._board.changed:
             if self._at + 1 not in self._permits or self._values_at(self._at + 1) == self._values:
@@ -314,7 +318,7 @@ class UnitQuery:
     def disown(self) -> None:
         """What it does from now on becomes nothing; it is abandoned later."""
         with self._gate:
-            self._is_abandoned = True
+            self._is_disowned = True
 
     def _stop_quietly(self) -> None:
         with contextlib.suppress(Exception):
@@ -440,7 +444,7 @@ class UnitQuery:
         for permit in permits:
             reach("sealed, not renamed", permit.n, self.unit.name)
             with self._gate:
-                if self._is_abandoned:
+                if self._is_disowned:
                     return
                 sealed = self._sealer.seal(permit, found, self.settled, self.marker.at(permit.n))
                 reach("renamed", permit.n, self.unit.name)
@@ -497,7 +501,7 @@ class UnitQuery:
 
     def _report(self) -> None:
         with self._reporting:
-            while self._unreported and not self._is_abandoned:
+            while self._unreported and not self._is_disowned:
                 self._guards.processed(self.unit.name, self._unreported.popleft())
 
     def _frame_of(self, batch_id: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.engine.flow.disks import full_at_start, full_while_running, is_full
 from holdfast.engine.unit.passing import may_pass, plan_is_refused, raised_may_pass
-from holdfast.errors import FrameDiffers, HoldfastError, OperatorError, SourceError, UnitError
+from holdfast.errors import HoldfastError, OperatorError, UnitError, error_from_text
 from holdfast.graph.model import Graph
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ __all__ = [
 
 _OURS = re.compile(r"(HF-[A-Z]\d{3}) (?:warning )?(\w+): (.*)")
 _FIELD = re.compile(r"  (where|why|effect|do)\s+(.*)")
-_KINDS = {"S": SourceError, "F": FrameDiffers, "O": OperatorError}
-_OF_ROWS = frozenset({"HF-U090"})  # raised by what a row says, not by how the unit does: on_error decides
-_USERS = frozenset({"HF-U070", "HF-U071"})  # by its code one of a unit; what it tells of is the user's function
+_RAISED = "OperatorRaised"  # the name of what the user's code raised
 _PLACE = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>.+)$')
 # SQLSTATE class 22 is "data exception", 21 "cardinality violation", 23 "integrity constraint violation" (a key twice in a
 # map): a row the expression cannot bear. P0001 is what raise_error() and assert_true() say.
@@ -63,7 +61,7 @@ def explain(
         return error
     ours = our_error(text)
     if ours is not None:
-        return _marked(ours, ours.why.partition("\n")[0]) if ours.code == "HF-O001" else ours
+        return _marked(ours, ours.why.partition("\n")[0]) if ours.name == _RAISED else ours
     raised = user_lines(text) or _raised_here(error)
     if not raised and _jvm_is_gone(error, text):
         return UnitError(
@@ -100,7 +98,7 @@ def explain(
     if raised:
         met: HoldfastError = OperatorError(
             "HF-O001",
-            "OperatorRaised",
+            _RAISED,
             f"an operator of unit {unit!r} raised: {raised[-1].strip()}",
             where=where,
             why="\n".join(raised),
@@ -227,8 +225,7 @@ def our_error(text: str) -> HoldfastError | None:
                 fields[current] += "\n" + below.strip()
             else:
                 break
-        kind = OperatorError if found[1] in _OF_ROWS | _USERS else _KINDS.get(found[1][3], UnitError)
-        return kind(found[1], found[2], found[3], **fields)
+        return error_from_text(found[1], found[2], found[3], **fields)
     return None
 
 
