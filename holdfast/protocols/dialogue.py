@@ -1,11 +1,12 @@
 """The vocabulary between a unit and its driver: events report, instructions command.
 
-A driver feeds events to `unit.Unit` and carries out the instructions it gets back,
+A driver feeds events to a machine and carries out the instructions it gets back,
 in their order. The checkpoint machines (none, checkpoint, uncoordinated,
 synchronised, ecoc, extended) speak the part of it that concerns them, so each can
 be tested and replaced alone.
 
-Pure data. Spoken by every checkpoint machine, `unit`, `hosts` and `simulation`.
+Pure data. Used by every checkpoint machine, `protocols.unit`, `engine.protect.checkpointer` and
+`simulation.instances`.
 """
 
 from __future__ import annotations

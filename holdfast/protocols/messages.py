@@ -4,8 +4,8 @@ Every message carries the (unit, slot, epoch) of its sender, so that each receiv
 can refuse an instance that has been replaced. Check-requests are side messages
 (id, n) and never part of a frame: sealed frames do not change.
 
-Pure data. Sent by `unit`, `shipping` and `activation`; carried by `hosts` on Spark
-and by `simulation.network`.
+Pure data. Used by `protocols.edges`, `protocols.unit`, `protocols.shipping` and
+`protocols.activation`, which send them; by `hosts.stores` and `simulation.stores`.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class Checks:
                 edges.append(edge)
             queue = machine.queue
             for edge in self._out_of[unit]:
-                value = max(queue.trimmed(edge), queue.acked[edge]) if runs else 0
+                kept = queue.of(edge)
+                value = max(kept.trimmed, kept.acked[edge]) if runs else 0
                 for manifest in stored:
                     if manifest is not None:
                         after = _held_after(manifest, edge)
@@ -114,7 +115,8 @@ class Checks:
     def _bounded(self, unit: str, machine: Unit) -> None:
         if machine.queue.sealed != machine.processed:
             raise ScheduleBroken(unit, "queue and state are at different frames")
-        if machine.queue.bytes_held >= self._schedule.bytes_max + FRAME_BYTES_MAX:
+        # Frames under way were begun while there was room for them, by the size of the newest.
+        if machine.queue.bytes_held >= self._schedule.bytes_max + self._schedule.ahead * FRAME_BYTES_MAX:
             raise ScheduleBroken(unit, f"queue holds {machine.queue.bytes_held} bytes")
 
     def places(self, unit: str) -> list[Manifest | None]:
@@ -236,10 +238,10 @@ class Checks:
         """The first edge whose producer still keeps frames, or None."""
         schedule = self._schedule
         for edge in schedule.graph.edges:
-            queue = schedule.current[edge.producer].machine.queue
+            acked = schedule.current[edge.producer].machine.queue.of(edge.name).acked[edge.name]
             lag = ACK_LAG if edge.consumer in self._lossy else 0
-            if queue.acked[edge.name] < schedule.frames - edge.delay - lag:
-                return f"{edge.name} acknowledged up to {queue.acked[edge.name]}"
+            if acked < schedule.frames - edge.delay - lag:
+                return f"{edge.name} acknowledged up to {acked}"
         return None
 
     def at_rest(self) -> None:

@@ -10,6 +10,7 @@ its host's disk is its near checkpoint: state and queue, one failure domain.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, assert_never
 
@@ -92,7 +93,12 @@ class Instance:
             restored,
             # The length of a source log is bounded by its retention, not by bytes.
             10**9 if unit.startswith("log:") else schedule.bytes_max,
+            schedule.ahead,
         )
+        self._orders: deque[UnitInstruction] = deque()
+        self._is_carrying_out = False
+        self._begun: deque[ProcessFrame] = deque()  # frames in work, in order
+        self._is_working = False
         self.shipping = parts.shipping(stamp, schedule.store_names, schedule.needed)
         self._base = base
         self._since_base = 0
@@ -179,9 +185,16 @@ class Instance:
         if not self._sleeps("store_found", store):
             self._ship(self.shipping.store_found(store))
 
-    def frame_done(self, order: ProcessFrame) -> None:
-        if self._sleeps("frame_done", order):
-            return
+    def frames_done(self, count: int) -> None:
+        """The first of the frames in work are through: one, or a batch."""
+        for left in range(count, 0, -1):
+            if self._sleeps("frames_done", left):  # struck between two frames of a batch
+                return
+            self._frame_done(self._begun.popleft())
+        self._is_working = False
+        self._work()
+
+    def _frame_done(self, order: ProcessFrame) -> None:
         frame = order.frame
         # Before its first frame a feedback edge brings nothing; later, nothing is a loss.
         inputs = tuple(
@@ -200,47 +213,67 @@ class Instance:
     # ---- what it does ----------------------------------------------------------------
 
     def carry_out(self, instructions: Iterable[UnitInstruction]) -> None:
-        schedule, world = self.schedule, self.world
-        world.touched.add(self.unit)
-        for instruction in instructions:
-            match instruction:
-                case Send(to, message):
-                    schedule.send(self, to, message)
-                case ProcessFrame():
-                    self._process(instruction)
-                case PinFrame(serial, frame):
-                    self._pin(serial, frame)
-                case UnpinFrame(serial):
-                    self._unpin(serial)
-                case StoreCheckpoint(serial, frame, queues):
-                    manifest = self._pack(serial, frame, queues)
-                    self._ship(self.shipping.ship(manifest, Stage.FINAL))
-                case PrepareCheckpoint(serial, frame, queues):
-                    manifest = self._pack(serial, frame, queues)
-                    self._ship(self.shipping.ship(manifest, Stage.PREPARE))
-                case CommitCheckpoint(serial):
-                    self._ship(self.shipping.ship(self._manifests[serial], Stage.COMMIT))
-                case DrawInterval(least, most):
-                    drawn = world.rng.randint(least, max(least, most))
-                    self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
-                case SkipFrames(after, upto):
-                    self.states = {upto: self.states[after] | (upto > after)}
-                    schedule.skipped(self, after, upto)
-                case StepDown(epoch):
-                    schedule.stepped_down(self, epoch)
-                case _:
-                    assert_never(instruction)
+        """In the order in which the machine gave them: what follows from one of them waits for the others."""
+        self.world.touched.add(self.unit)
+        self._orders += instructions
+        if self._is_carrying_out:
+            return
+        self._is_carrying_out = True
+        try:
+            while self._orders and self.alive:
+                self._carry_out(self._orders.popleft())
+        finally:
+            self._is_carrying_out = False
+        self._work()
 
-    def _process(self, order: ProcessFrame) -> None:
+    def _carry_out(self, instruction: UnitInstruction) -> None:
+        schedule, world = self.schedule, self.world
+        match instruction:
+            case Send(to, message):
+                schedule.send(self, to, message)
+            case ProcessFrame():
+                self._begun.append(instruction)
+            case PinFrame(serial, frame):
+                self._pin(serial, frame)
+            case UnpinFrame(serial):
+                self._unpin(serial)
+            case StoreCheckpoint(serial, frame, queues):
+                manifest = self._pack(serial, frame, queues)
+                self._ship(self.shipping.ship(manifest, Stage.FINAL))
+            case PrepareCheckpoint(serial, frame, queues):
+                manifest = self._pack(serial, frame, queues)
+                self._ship(self.shipping.ship(manifest, Stage.PREPARE))
+            case CommitCheckpoint(serial):
+                self._ship(self.shipping.ship(self._manifests[serial], Stage.COMMIT))
+            case DrawInterval(least, most):
+                drawn = world.rng.randint(least, max(least, most))
+                self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
+            case SkipFrames(after, upto):
+                self.states = {upto: self.states[after] | (upto > after)}
+                schedule.skipped(self, after, upto)
+            case StepDown(epoch):
+                schedule.stepped_down(self, epoch)
+            case _:
+                assert_never(instruction)
+
+    def _work(self) -> None:
+        """One frame after the other; a unit that is behind may take all that it has begun at once."""
         world = self.world
+        if self._is_working or not self._begun or not self.alive:
+            return
+        frame, count = self._begun[0].frame, 1
+        if self._outside and frame > self.schedule.frames and not self.unit.startswith("sink:"):
+            return
+        self._is_working = True
         if self.unit.startswith("sink:"):
-            self.frame_done(order)
+            self.frames_done(1)
         elif self._outside:
-            if order.frame <= self.schedule.frames:
-                due = self.schedule.frame_time * order.frame
-                world.at(max(world.now, due), self.frame_done, order)
+            world.at(max(world.now, self.schedule.frame_time * frame), self.frames_done, 1)
         else:
-            world.after(0.1 + 0.7 * world.rng.random(), self.frame_done, order)
+            if len(self._begun) > 1 and world.rng.random() < 0.3:
+                self.schedule.probe("several_frames_in_a_batch")
+                count = len(self._begun)
+            world.after(0.1 + 0.7 * world.rng.random(), self.frames_done, count)
 
     def _pin(self, serial: int, frame: int) -> None:
         if frame not in self.states:
@@ -275,8 +308,7 @@ class Instance:
         wanted = set()
         for edge, after in queues:
             for number in range(after + 1, frame + 1):
-                held = queue.frame(edge, number)
-                wanted.add((number, held))
+                wanted.add((number, queue.of(edge).frames[number]))
         for number, held in sorted(wanted, key=lambda w: (w[0], w[1].port)):
             name = f"{self.unit}/frame.{held.port}.{number}.{held.checksum:x}"
             blobs[name] = (number, held)

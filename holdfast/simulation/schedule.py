@@ -48,6 +48,9 @@ _CALM_ROUNDS_MAX = 3
 
 _STORE_MESSAGES_DOUBLED = 0.02
 
+# Frames that a unit may begin beyond what it has processed: one at a time, as the board permits, and batches.
+_AHEAD = (1, 2, 2, 4)
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -89,6 +92,7 @@ class Schedule:
         self.frames = rng.randint(16, 26)
         self.frame_time = 1.4 + 0.8 * rng.random()
         every = rng.randint(3, INTERVAL_MAX)
+        self.ahead = rng.choice(_AHEAD)
         self.protections = Protections(protocol, self.graph, every, rng, self.parts.protections)
         self.graph = lagging(self.graph, self.protections.lossy)
         self.bytes_max = self.parts.bytes_max or ((2 * (every + 1) + rng.randint(0, 8)) * FRAME_BYTES_MAX)

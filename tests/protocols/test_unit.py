@@ -14,7 +14,8 @@ from holdfast.protocols.dialogue import (
     StepDown,
 )
 from holdfast.protocols.ecoc import Ecoc
-from holdfast.protocols.intake import Arrival, Intake
+from holdfast.protocols.edges import Arrival, Receiver
+from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
     AckSent,
@@ -27,6 +28,7 @@ from holdfast.protocols.messages import (
 )
 from holdfast.protocols.none import NoProtection
 from holdfast.protocols.placing import Placing
+from holdfast.protocols.ports import InputPorts
 from holdfast.protocols.unit import LOST_CHECKSUM, Unit
 from tests.protocols.wirings import LOOP, MIDDLE, SOURCE, SPLIT, sealed
 
@@ -84,7 +86,7 @@ def test_a_frame_that_overtook_others_waits_for_them():
     join = unit()
     join.handle(frame("a>join", 2))
     join.handle(frame("a>join", 1))
-    assert join.intake.received["a>join"] == 2
+    assert join.receivers["a>join"].received == 2
 
 
 def test_a_frame_that_overtook_others_does_not_outlive_its_sender():
@@ -92,7 +94,7 @@ def test_a_frame_that_overtook_others_does_not_outlive_its_sender():
     join = unit()
     join.handle(frame("a>join", 2, content=8))
     join.handle(frame("a>join", 1, epoch=2))
-    assert join.intake.received["a>join"] == 1
+    assert join.receivers["a>join"].received == 1
 
 
 def test_a_lower_epoch_has_no_effect_and_is_told():
@@ -101,7 +103,7 @@ def test_a_lower_epoch_has_no_effect_and_is_told():
     join.handle(frame("a>join", 1, epoch=2))
     said = join.handle(frame("a>join", 2, epoch=1))
     assert sent(said, RefusalSent) == [RefusalSent(ME, Stamp("a", 0, 1), 2)]
-    assert join.intake.received["a>join"] == 1
+    assert join.receivers["a>join"].received == 1
 
 
 def test_a_refused_unit_steps_down_and_stays_silent():
@@ -187,12 +189,13 @@ def test_a_healed_edge_sends_nothing_until_the_consumer_says_where_it_stands():
 
 def test_feedback_delivers_an_earlier_frame_and_nothing_before_its_first():
     """Frame n of a loop needs n - 1 of itself; n would be a deadlock."""
-    intake = Intake(LOOP.inputs, 0)
-    assert intake.accept("log>sensor", 1, InputFrame(Kind.STABLE, 1, 1)) is Arrival.NEW
-    assert intake.ready(1)
-    assert intake.take(1)[1] is None
-    intake.accept("log>sensor", 2, InputFrame(Kind.STABLE, 2, 1))
-    assert not intake.ready(2)
+    receivers = {e.edge: Receiver(e, 0, ME, Fence()) for e in LOOP.inputs}
+    ports = InputPorts(receivers)
+    assert receivers["log>sensor"].accept(frame("log>sensor", 1).message) is Arrival.NEW
+    assert ports.ready(1)
+    assert ports.take(1)[1] is None
+    receivers["log>sensor"].accept(frame("log>sensor", 2).message)
+    assert not ports.ready(2)
 
 
 def test_a_place_lies_behind_all_that_anybody_has_seen():
@@ -232,3 +235,31 @@ def test_numbers_that_were_missed_are_sealed_as_lost():
         ("split>right", 3, Kind.LOST, LOST_CHECKSUM),
         ("split>right", 4, Kind.LOST, LOST_CHECKSUM),
     ]
+
+
+def test_several_frames_are_begun_and_end_in_order():
+    """The board permits more than one; a frame that ends before the one before it would be sealed under its number."""
+    machine = Unit(MIDDLE, Ecoc(MIDDLE, 100, 1, Restored()), ME, Restored(), 10_000, ahead=2)
+    machine.start()
+    for number in (1, 2, 3):
+        machine.handle(frame("a>join", number))
+    begun = [o.frame for number in (1, 2, 3) for o in machine.handle(frame("b>join", number))]
+    assert begun == [1, 2]
+    assert [o.frame for o in machine.handle(FrameProcessed(1, (sealed(),), 10)) if isinstance(o, ProcessFrame)] == [3]
+    with pytest.raises(BrokenInvariant, match="frame 3 after 1, begun up to 3"):
+        machine.handle(FrameProcessed(3, (sealed(),), 10))
+
+
+def test_no_frame_is_begun_for_which_the_queue_has_no_room():
+    """Those under way will be about as large as the newest one."""
+    machine = Unit(SOURCE, Ecoc(SOURCE, 100, 1, Restored()), Stamp("sensor", 0, 1), Restored(), 25, ahead=4)
+    machine.start()
+    for number in range(1, 5):
+        machine.handle(frame("log>sensor", number))
+    said = machine.handle(FrameProcessed(1, (sealed(10),), 10))
+    assert [o.frame for o in said if isinstance(o, ProcessFrame)] == []  # 2, 3 and 4 were begun before a size was known
+
+
+def test_a_message_on_an_unknown_edge_stops_the_unit():
+    with pytest.raises(BrokenInvariant, match="unknown edge"):
+        unit().handle(frame("x>join", 1))

@@ -334,10 +334,7 @@ class Guards:
 
     def _is_half_full(self, name: str) -> bool:
         with self._board.changed:
-            return any(
-                2 * each.unacked_bytes() >= each.bytes_bound
-                for each in map(self._board.streams.__getitem__, self._streams[name])
-            )
+            return any(self._board.streams[stream].is_half_full for stream in self._streams[name])
 
     def _sink_acked(self, stream: str, consumer: str, n: int) -> None:
         if not consumer.startswith("sink "):
