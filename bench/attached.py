@@ -199,12 +199,12 @@ def attached(
     with start_graph(
         graph, state=folder / "state", spark=spark, frames_at_once=1, beside=beside, rate=rate, until_frame=until
     ) as run:
-        lags.append(Lags(run._guards.wirings, window))
+        lags.append(Lags(run.parts.guards.wirings, window))
         told = began
         while not run.finished:
-            with run._board.changed:
-                run._board.changed.wait(timeout=1.0)
-                done = min(unit.processed for unit in run._board.units.values())
+            with run.parts.board.changed:
+                run.parts.board.changed.wait(timeout=1.0)
+                done = min(unit.processed for unit in run.parts.board.units.values())
             if time.monotonic() - told > 20:
                 told = time.monotonic()
                 say(f"  {name}: frame {done} of {until or window[1]}, {told - began:.0f} s")

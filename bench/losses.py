@@ -82,7 +82,7 @@ class _Watch:
         self._thread.start()
 
     def _look(self) -> None:
-        board, was_down = self._run._board, False
+        board, was_down = self._run.parts.board, False
         while not self._over and not self._run.finished:
             with board.changed:
                 board.changed.wait(timeout=0.05)
@@ -98,7 +98,7 @@ class _Watch:
                     self.made.append((unit.processed, now))
 
     def until(self, reached: Callable[[], bool]) -> None:
-        board, deadline = self._run._board, time.monotonic() + TIMEOUT_S
+        board, deadline = self._run.parts.board, time.monotonic() + TIMEOUT_S
         with board.changed:
             while not reached():
                 if time.monotonic() > deadline or self._run.finished:

@@ -121,7 +121,7 @@ class Runs:
         with points.arming(environment(plan, marks, homes_of(graph, folder / "state"))):
             with start_graph(graph, state=folder / "state", spark=self._spark, rate="fast", until_frame=until) as run:
                 hangs = threading.Timer(
-                    HANGS_S, lambda: run._board.fail(TimeoutError(f"the run hangs: {run.status()}"))
+                    HANGS_S, lambda: run.parts.board.fail(TimeoutError(f"the run hangs: {run.status()}"))
                 )
                 hangs.start()
                 try:

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "holdfast"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("redaction",),
     ("errors",),
-    ("atomic", "failpoints"),
+    ("atomic", "failpoints", "quoting"),
     ("graph",),
     ("frames",),
     ("levels", "protocols"),

@@ -15,11 +15,12 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Schema", "carried_as", "folded", "named", "quoted", "written"]
+__all__ = ["Column", "Schema", "carried_as", "folded", "named", "written"]
 
 _SIMPLE = (
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
@@ -61,7 +62,7 @@ class Schema:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of(cls, declared: object, *, what: str = "schema") -> Schema:
+    def of(cls, declared: Any, *, what: str = "schema") -> Schema:
         """From a DDL string, a Spark StructType, an Arrow schema or a Schema."""
         if isinstance(declared, Schema):
             return declared
@@ -84,7 +85,7 @@ class Schema:
     def type_of(self, name: str) -> str | None:
         return next((column.type for column in self.columns if column.name == name), None)
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: Any) -> bool:
         return name in self.names
 
     @cached_property
@@ -118,11 +119,6 @@ def named(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
 
 
-def quoted(name: str) -> str:
-    """A name as Spark's SQL reads it back, whatever it holds."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def written(kind: Any) -> str:
     """A type of Spark's as DDL. Its own `simpleString` does not quote names, and `sum(celsius)` is one."""
     if hasattr(kind, "fields"):
@@ -137,7 +133,7 @@ def written(kind: Any) -> str:
 class _Parser:
     """Recursive descent over `name type, name: type, ...`."""
 
-    def __init__(self, body: str, declared: object, what: str) -> None:
+    def __init__(self, body: str, declared: Any, what: str) -> None:
         self._declared, self._what = declared, what
         self._tokens: list[str] = []
         at = 0
@@ -346,7 +342,7 @@ def _from_arrow(kind: pa.DataType) -> str:
     raise _bad(str(kind), "type", "Spark has no such type")
 
 
-def _bad(declared: object, what: str, why: str) -> UsageError:
+def _bad(declared: Any, what: str, why: str) -> UsageError:
     return UsageError(
         "HF-C002",
         "NotASchema",

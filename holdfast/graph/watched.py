@@ -38,10 +38,10 @@ class Watch:
     """What a function refers to and could change, compared before and after a call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._roots: dict[str, object] = {}
+        self._roots: dict[str, Any] = {}
         self._gather(plain(function), "", set())
 
-    def _gather(self, function: object, of: str, seen: set[int]) -> None:
+    def _gather(self, function: Any, of: str, seen: set[int]) -> None:
         if isinstance(function, types.MethodType):
             self._roots[f"{of}self"] = function.__self__
             function = function.__func__
@@ -70,7 +70,7 @@ class Watch:
                 self._roots[f"{of}{name}"] = (function, name)
 
     @staticmethod
-    def _is_users_own(value: object) -> bool:
+    def _is_users_own(value: Any) -> bool:
         kind = value if isinstance(value, type) else type(value)
         return any(isinstance(each, types.FunctionType) and is_users_code(each) for each in vars(kind).values())
 
@@ -80,22 +80,22 @@ class Watch:
         names = [name for name, value in self._roots.items() if not isinstance(value, tuple)]
         return any(self._roots[name] != {} for name in names)
 
-    def look(self) -> dict[str, object]:
+    def look(self) -> dict[str, Any]:
         return {name: _shape(self._now(value), 0) for name, value in self._roots.items()}
 
     @staticmethod
-    def _now(value: object) -> object:
+    def _now(value: Any) -> Any:
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], types.FunctionType):
             return _outer_one(value[0], value[1])
         return value
 
-    def changed(self, before: dict[str, object]) -> str | None:
+    def changed(self, before: dict[str, Any]) -> str | None:
         """The first name whose value is another one than before."""
         after = self.look()
         return next((name for name, value in before.items() if after.get(name) != value), None)
 
 
-def _outer_one(function: types.FunctionType, name: str) -> object:
+def _outer_one(function: types.FunctionType, name: str) -> Any:
     if name in function.__code__.co_freevars:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
         try:
@@ -105,7 +105,7 @@ def _outer_one(function: types.FunctionType, name: str) -> object:
     return function.__globals__.get(name)
 
 
-def _shape(value: object, depth: int) -> object:
+def _shape(value: Any, depth: int) -> Any:
     """Equal for the same content; what is not looked into is known by where it lies."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return (type(value).__name__, repr(value) if isinstance(value, float | complex) else value)
@@ -149,6 +149,6 @@ def _shape(value: object, depth: int) -> object:
     return id(value)
 
 
-def _is_derived(value: object, name: str) -> bool:
+def _is_derived(value: Any, name: str) -> bool:
     """Computed once from the rest, when somebody asked: no other answer can come of it."""
     return isinstance(inspect.getattr_static(type(value), name, None), functools.cached_property)

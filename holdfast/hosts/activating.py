@@ -17,7 +17,8 @@ from typing import assert_never
 from holdfast.errors import StateRefused, invariant
 from holdfast.hosts.names import Unfit
 from holdfast.hosts.sealed import in_one_line
-from holdfast.hosts.stores import Fetched, OpenStore, StoreAway, StoreLost, Trace, who_know
+from holdfast.hosts.store_answers import Fetched, StoreLost, Trace
+from holdfast.hosts.stores import OpenStore, StoreAway, who_know
 from holdfast.protocols.activation import (
     Activation,
     ActivationEvent,

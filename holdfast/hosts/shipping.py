@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from holdfast.errors import invariant
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway, who_know
 from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreAnswered, StoreSent, Verdict
 from holdfast.protocols.shipping import SendToStore, Shipped, Shipping, ShippingInstruction, Superseded
 

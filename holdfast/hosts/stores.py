@@ -24,13 +24,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from holdfast.failpoints import store_trouble
 from holdfast.hosts.places import Place, StoreAway, place_at
 from holdfast.hosts.remembered import Promised, Remembered
 from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, file_name, in_one_line, quoted
+from holdfast.hosts.store_answers import Fetched, StoreLost, Trace
 from holdfast.protocols.messages import (
     ClaimGranted,
     ClaimRefused,
@@ -61,7 +61,7 @@ from holdfast.protocols.storing import (
     WriteFiles,
 )
 
-__all__ = ["Fetched", "OpenStore", "StoreAway", "StoreLost", "Trace", "file_name", "who_know"]
+__all__ = ["OpenStore", "StoreAway", "file_name", "who_know"]
 
 _MARK = "store.json"
 _LIVES = "store.lives"
@@ -69,32 +69,8 @@ _OF_EPOCH = re.compile(r"\d{12}\.json")
 _DIGEST = re.compile(r"-k?[0-9a-f]{32}$|\+[0-9a-f]{32}$")
 
 
-class StoreLost(StoreAway):
-    """The folder is not the one that was opened, or what it must not forget is damaged: `reopen` and `join`."""
-
-
 class _Overtaken(Exception):
     """On a URL: somebody else took an epoch while we worked. The request begins anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A copy of a checkpoint. `passed`: nothing was read, as the register holds this higher epoch."""
-
-    good: bool
-    held: Manifest | None
-    contents: dict[str, bytes] = field(default_factory=dict)
-    passed: int | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What a store knows of a unit. `joined`: it lost nothing, or has learnt it again."""
-
-    joined: bool
-    epoch: int
-    manifest: Manifest | None
 
 
 def _nothing(name: str) -> bytes:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.graph.declared import did_you_mean
-from holdfast.graph.schemas import Column, Schema, folded, quoted, written
+from holdfast.graph.schemas import Column, Schema, folded, written
 from holdfast.operators.builtin import ALL, KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
 from holdfast.operators.measures import Measures, TypeOf, parse_call, plan
 from holdfast.operators.merging import merge, results
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,7 +198,7 @@ def _shape(options: Mapping[str, Any], schema: Schema, windowed: bool, type_of: 
     return Shape(by, Schema(keys or (Column(ALL, "int"),)), measures, Schema(emitted), time)
 
 
-def _names(by: object) -> tuple[str, ...]:
+def _names(by: Any) -> tuple[str, ...]:
     if by is None:
         return ()
     return (by,) if isinstance(by, str) else tuple(by)

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema, folded, named, quoted
+from holdfast.graph.schemas import Column, Schema, folded, named
 from holdfast.operators.builtin import KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import (
     df_of,
@@ -40,6 +40,7 @@ from holdfast.operators.columns import (
     timestamps,
     unpack_lists,
 )
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

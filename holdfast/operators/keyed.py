@@ -171,7 +171,7 @@ def _keywords(spec: KeyedSpec, step: FrameStep) -> dict[str, Any]:
     return {**asked, **step.params}
 
 
-def _by_stream(spec: KeyedSpec, n: int, out: object) -> Mapping[str, object]:
+def _by_stream(spec: KeyedSpec, n: int, out: Any) -> Mapping[str, Any]:
     names = [name for name, _ in spec.emits]
     if isinstance(out, Mapping):
         strange = [name for name in out if name not in names]
@@ -184,7 +184,7 @@ def _by_stream(spec: KeyedSpec, n: int, out: object) -> Mapping[str, object]:
     return {names[0]: out} if names else {}
 
 
-def _fit(spec: KeyedSpec, n: int, what: str, found: object, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Table:
+def _fit(spec: KeyedSpec, n: int, what: str, found: Any, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Table:
     try:
         return to_table(found, schema, keys)
     except Misfit as error:
@@ -210,7 +210,7 @@ def _where(spec: KeyedSpec, n: int) -> str:
     return f"operator {spec.name!r}, frame {n}" + (f", {spec.where}" if spec.where else "")
 
 
-def _kind(found: object) -> str:
+def _kind(found: Any) -> str:
     return f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
 
 

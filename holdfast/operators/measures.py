@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import UsageError
-from holdfast.graph.schemas import Column, Schema, carried_as, quoted
+from holdfast.graph.schemas import Column, Schema, carried_as
 from holdfast.operators.builtin import refuse
+from holdfast.quoting import quoted
 
 __all__ = ["BOUNDS", "Measure", "Measures", "Slot", "TypeOf", "parse_call", "plan"]
 

@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema, quoted
+from holdfast.graph.schemas import Column, Schema
 from holdfast.operators.aggregate import Shape
 from holdfast.operators.builtin import KeyedFunction
 from holdfast.operators.columns import (
@@ -38,6 +38,7 @@ from holdfast.operators.columns import (
     unpack_lists,
 )
 from holdfast.operators.merging import merge
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

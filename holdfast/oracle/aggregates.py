@@ -28,7 +28,8 @@ from holdfast.graph.schemas import Schema
 from holdfast.operators.measures import parse_call
 from holdfast.oracle.inputs import FrameTimes
 from holdfast.oracle.session_rows import session_rows
-from holdfast.oracle.tables import N, Tables, quoted
+from holdfast.oracle.tables import N, Tables
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

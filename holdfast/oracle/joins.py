@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from holdfast.graph.schemas import Schema
 from holdfast.oracle.aggregates import frames_table
 from holdfast.oracle.inputs import FrameTimes
-from holdfast.oracle.tables import N, quoted
+from holdfast.oracle.tables import N
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

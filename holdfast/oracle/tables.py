@@ -21,7 +21,7 @@ from holdfast.graph.schemas import Column, Schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["N", "Tables", "by_frame", "fresh", "quoted", "rows_of", "with_number"]
+__all__ = ["N", "Tables", "by_frame", "fresh", "rows_of", "with_number"]
 
 # The frame a row belongs to, beside the columns of the stream; no stream may have a column of this name.
 N = "_n"
@@ -94,7 +94,3 @@ def fresh(spark: SparkSession, conf: Mapping[str, str] | None = None) -> Iterato
     finally:
         mine.catalog.clearCache()
         sessions.setActiveSession(before.get()) if before.isDefined() else sessions.clearActiveSession()
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -27,7 +27,8 @@ from holdfast.oracle.folding import Fold, Folded
 from holdfast.oracle.functions import call, rowwise, values_as_columns
 from holdfast.oracle.inputs import FrameTimes, Inputs
 from holdfast.oracle.joins import JoinQuery
-from holdfast.oracle.tables import N, Tables, by_frame, fresh, quoted
+from holdfast.oracle.tables import N, Tables, by_frame, fresh
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,28 +21,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import SinkAway, SinkError, SinkRefused
 from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.quoting import quoted_sql
 from holdfast.sinks.comparing import Difference, changed, differing, newest_frames
 from holdfast.sinks.ledger import Ledger, Verdict
 from holdfast.sinks.owners import Claim, Taken, Taking, taken
 from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named, numbered
 
-__all__ = ["TableSink", "quoted"]
+__all__ = ["TableSink"]
 
 
 #: A value that has no form in the database: raised while it is turned into one, before the database sees it.
 BAD_VALUES = (ValueError, OverflowError, pa.ArrowInvalid)
-
-
-def quoted(name: str) -> str:
-    """A name as SQL reads it back, whatever it holds."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 class TableSink(ABC):
@@ -81,14 +78,14 @@ class TableSink(ABC):
     place: str
 
     @abstractmethod
-    def connect(self) -> object: ...
+    def connect(self) -> Any: ...
 
     @abstractmethod
     def advice(self, error: Exception) -> str:
         """What a person can do about a target that was not opened, or did not take a frame."""
 
     @abstractmethod
-    def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]: ...
+    def run(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]: ...
 
     @abstractmethod
     def table_exists(self) -> bool: ...
@@ -140,7 +137,7 @@ class TableSink(ABC):
 
     @property
     def quoted_table(self) -> str:
-        return quoted(self.table)
+        return quoted_sql(self.table)
 
     def last(self) -> int:
         with self._lock:
@@ -377,7 +374,7 @@ class TableSink(ABC):
         there = {name.lower() for name in self.there()}
         for name, kind in self.wanted().items():
             if name.lower() not in there and name not in self.keys and name not in RESERVED:
-                self.run(f"alter table {self.quoted_table} add column {quoted(name)} {kind}")
+                self.run(f"alter table {self.quoted_table} add column {quoted_sql(name)} {kind}")
 
     def _refuse_taken(self) -> None:
         others = self._ledger.others_at(self.table, folds=self.folds_names)

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class Prefix:
     """Digest of the bytes of a text file from its start to where it was indexed, as it was and as it is."""
 
     def __init__(
-        self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, object] | None = None
+        self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, Any] | None = None
     ) -> None:
         """`points`: (bytes, digest) of an earlier run, ascending. `format`, `options`: how the file is read."""
         self._expected, self._format = points, format
@@ -84,7 +84,7 @@ class IndexedFile:
     size: int
     mtime_ns: int
     digest: str  # of the whole file; "" of text
-    options: tuple[tuple[str, object], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
     rows: int = 0  # indexed so far
     blocks: list[Block] = field(default_factory=list)
     ctime_ns: int = 0

@@ -28,7 +28,7 @@ __all__ = ["OpenSource", "Reader", "SourceContext", "SourceFrame", "frame_checks
 class SourceContext:
     name: str
     schema: Schema
-    time: object  # name of a column; anything else: no element time (ARRIVAL, None)
+    time: Any  # name of a column; anything else: no element time (ARRIVAL, None)
     grace_us: int
     late: str  # "admit" | "drop" | "quarantine" | "fail"
     directory: Path  # the source's own state folder

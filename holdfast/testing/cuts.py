@@ -28,7 +28,7 @@ def same_however_cut(
     function: Callable[..., Any],
     *inputs: Any,
     process: StreamProcess | None = None,
-    cuts: Sequence[object] = ("10 seconds", "1 second", "370 ms"),
+    cuts: Sequence[Any] = ("10 seconds", "1 second", "370 ms"),
     params: dict[str, Any] | None = None,
 ) -> pa.Table:
     """Run a keyed function over the rows (one input per port) cut at each length; all must agree.
@@ -63,7 +63,7 @@ def _find(function: Callable[..., Any], process: StreamProcess | None) -> tuple[
     )
 
 
-def _without_time(operator: Operator, stream: str, time: object) -> UsageError:
+def _without_time(operator: Operator, stream: str, time: Any) -> UsageError:
     return UsageError(
         "HF-G046",
         "CutNeedsTime",
@@ -146,7 +146,7 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _difference(operator: Operator, expected: pa.Table, actual: pa.Table, first: object, cut: object) -> str:
+def _difference(operator: Operator, expected: pa.Table, actual: pa.Table, first: Any, cut: Any) -> str:
     here = f"{operator.name!r} cut at {show_ms(duration_ms(cut))} differs from {show_ms(duration_ms(first))}"
     if expected.num_rows != actual.num_rows:
         return f"{here}: {actual.num_rows} rows against {expected.num_rows}"

@@ -83,7 +83,7 @@ def run_frames(
     process: StreamProcess | Graph,
     *,
     params: dict[int, dict[str, Any]] | None = None,
-    spark: object = None,
+    spark: Any = None,
     restarts: Iterable[int] = (),
     until: int | None = None,
     meddle: Callable[[Path, int], None] | None = None,
@@ -110,9 +110,9 @@ def same_after_restarts(
     *,
     seeds: Iterable[int] = range(3),
     restarts: int = 2,
-    recording: object = None,
+    recording: Any = None,
     params: dict[int, dict[str, Any]] | None = None,
-    spark: object = None,
+    spark: Any = None,
     **inputs: Any,
 ) -> Outcome:
     """A run with restarts at seeded frames seals the same frames as one without; raises AssertionError if not."""
@@ -147,7 +147,7 @@ class _Bench:
         folder: Path,
         inputs: dict[str, Any],
         params: dict[int, dict[str, Any]],
-        spark: object,
+        spark: Any,
     ) -> None:
         graph = process if isinstance(process, Graph) else process.graph()
         unknown = [name for name in inputs if graph.source(name) is None]
@@ -210,7 +210,7 @@ class _Bench:
         return path
 
 
-def _active() -> object:
+def _active() -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 import holdfast as hf
 from holdfast.engine.flow.parameters import Config
 from holdfast.engine.flow.queues import Permit, Sealed, UnitInputState
+from holdfast.engine.run.activation import add_unit
+from holdfast.engine.run.parts import RunParts
 from holdfast.engine.run.run import Run
 from holdfast.engine.unit.poison_search import NotAgain, Ports, guilty, search, too_late
 from holdfast.errors import OperatorError
@@ -180,10 +182,10 @@ def poisoned(tmp_path):
 
         p.sink("second", hf.write.console())
         graph, schema = p.graph(), Schema.of("x bigint")
-        run = Run(graph, tmp_path)
-        run._config, run._begin = Config(tmp_path / "config", ()), {"second": 0}
+        run = Run(RunParts(graph, tmp_path))
+        run.parts.config, run.parts.begin = Config(tmp_path / "config", ()), {"second": 0}
         [unit] = cut(graph)
-        run._add_unit(unit, [unit], {"probes": schema}, 1, {}, {})
+        add_unit(run.parts, unit, [unit], {"probes": schema}, 1, {}, {})
         values = list(range(10))
         seal_frame(
             tmp_path,
@@ -196,7 +198,7 @@ def poisoned(tmp_path):
             epoch=1,
             boundary_us=1,
         )
-        query = decided.query = run._units["second"]
+        query = decided.query = run.parts.units["second"]
         decided.run = run
         query._spark = tries = Tries(values, {"first": {3}, "second": {7}} if bears is None else bears)
         tries.passing = passing
@@ -230,7 +232,7 @@ def test_a_frame_that_passes_when_it_is_looked_into_is_not_given_up(poisoned, tm
 def test_what_passed_when_it_was_looked_into_is_tried_again_and_counts(poisoned):
     with contextlib.suppress(NotAgain):
         poisoned(bears={}, first="quarantine", second="quarantine")
-    crew, supervisor = poisoned.run._units, poisoned.run._supervisor
+    crew, supervisor = poisoned.run.parts.units, poisoned.run.parts.supervisor
     crew._incidents = SimpleNamespace(note=lambda *_, **__: None)
     where = "operator 'first', frame 1"
     error = OperatorError("HF-O001", "OperatorRaised", "it raised.", where=where, effect="none")

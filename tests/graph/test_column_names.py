@@ -10,8 +10,9 @@ from holdfast.errors import UsageError
 from holdfast.graph.known import plain_column
 from holdfast.graph.options import aggregate_options
 from holdfast.graph.reserved import RESERVED, reserved_in
-from holdfast.graph.schemas import Column, Schema, folded, named, quoted
+from holdfast.graph.schemas import Column, Schema, folded, named
 from holdfast.operators.join import make_join
+from holdfast.quoting import quoted
 from tests.names import NASTY, lists_of_names, names
 
 _PLAIN = st.sampled_from(["int", "string", "decimal(12,2)", "timestamp", "binary"])

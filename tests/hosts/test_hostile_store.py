@@ -20,7 +20,8 @@ from holdfast.hosts.local_checkpoint import clear_unit, put_back
 from holdfast.hosts.names import Unfit, is_part, path_parts
 from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, quoted
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.messages import ClaimSent, Manifest, Verdict
 from tests.hosts.checkpoints import request
 

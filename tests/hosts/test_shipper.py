@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.hosts.sealed import quoted
 from holdfast.hosts.shipping import Shipper
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.messages import ClaimSent, Stage, Stamp, Verdict
 from tests.hosts.checkpoints import UNIT, Contents, checkpoint, wiped
 

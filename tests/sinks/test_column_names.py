@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from holdfast.graph.schemas import Column, Schema
+from holdfast.quoting import quoted_sql as quoted
 from holdfast.sinks import write
 from holdfast.sinks.postgres import NAME_BYTES_MAX, marked
-from holdfast.sinks.table import quoted
 from holdfast.sinks.writer import SinkContext
 from tests.names import NASTY, lists_of_names, names
 

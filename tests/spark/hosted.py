@@ -141,7 +141,7 @@ def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None, un
 def _give_up(run) -> None:
     """With all there is to know: a test that hangs tells nothing."""
     faulthandler.dump_traceback(all_threads=True)
-    run._board.fail(AssertionError(f"the run hangs: {run.status()}"))
+    run.parts.board.fail(AssertionError(f"the run hangs: {run.status()}"))
 
 
 def said(folder: Path) -> list[str]:

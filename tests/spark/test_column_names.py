@@ -20,8 +20,9 @@ from pyspark.sql.types import StructType
 import holdfast as hf
 from holdfast.engine.check.types import infer
 from holdfast.graph.reserved import RESERVED
-from holdfast.graph.schemas import Column, Schema, named, quoted
+from holdfast.graph.schemas import Column, Schema, named
 from holdfast.graph.units import cut
+from holdfast.quoting import quoted
 from tests.names import NASTY, WORST
 
 SECONDS = 4  # enough that a unit takes several frames at once

@@ -74,7 +74,7 @@ def test_a_full_disk_is_waited_for_and_every_row_is_there(fill, on_host, tmp_pat
     p.sink("warm", writer := KeepingWriter())
     seen = Seen()
     with begin(p, home, spark, on_progress=seen, rate="2x") as run:
-        run._disk.reserve_inodes = 0
+        run.parts.disk.reserve_inodes = 0
         run.wait(frame=2)
         fill(small_disk)
         met = seen.wait_for(lambda status: any("full" in unit.why for unit in status.units))
@@ -99,6 +99,6 @@ def test_a_run_starts_once_there_is_room(fill, small_disk, spark, monkeypatch):
     assert refused.value.code == "HF-E062" and "free some space" in refused.value.do and "run again" in refused.value.do
     make_room(small_disk)
     with begin(p, small_disk, spark) as run:
-        run._disk.reserve_inodes = 0
+        run.parts.disk.reserve_inodes = 0
         run.wait()
     assert whole(writer)["count"].to_pylist() == readings(1).to_pandas().query("celsius > 60")["count"].tolist()

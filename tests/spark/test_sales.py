@@ -45,8 +45,10 @@ def test_the_moved_job_runs_as_printed(spark, postgres, tmp_path, monkeypatch):
 
     def runs_until(expected):
         with load(str(EXAMPLE)).start(spark=spark, state=tmp_path / "state") as run:
-            with run._board.changed:  # the table follows what happens on the board
-                assert run._board.changed.wait_for(lambda: table() == expected or run.finished, timeout=120), table()
+            with run.parts.board.changed:  # the table follows what happens on the board
+                assert run.parts.board.changed.wait_for(lambda: table() == expected or run.finished, timeout=120), (
+                    table()
+                )
         return run
 
     expected = add_file(folder, 1) | add_file(folder, 2)

@@ -151,7 +151,7 @@ def test_a_stateful_fan_out_has_one_state(branches, tmp_path, spark):
         p.sink(stream, writer)
     with begin(p, tmp_path, spark, until_frame=6) as run:
         run.wait()
-        progress = {unit.unit.name: unit.query.lastProgress for unit in run._units if unit.uses_spark_state}
+        progress = {unit.unit.name: unit.query.lastProgress for unit in run.parts.units if unit.uses_spark_state}
     assert {name: len(each.stateOperators) for name, each in progress.items()} == {"total": 1}
     logs = [path for path in (tmp_path / "state" / "units").rglob("*.changelog") if not path.name.startswith(".")]
     stores = {(path.parent, path.name.split("_")[0]) for path in logs}
@@ -331,7 +331,7 @@ def test_a_disk_nearly_full_holds_the_sources_until_there_is_room(tmp_path, spar
         assert "disk nearly full" in held.units[0].why
         assert "nothing is lost" in held.units[0].why
         assert (held.frame, held.sources[0].sealed) == (0, 0)
-        run._disk.reserve_bytes = 0  # as if somebody had made room
+        run.parts.disk.reserve_bytes = 0  # as if somebody had made room
         run.wait()
     assert run.status().state == "finished"
     assert whole(writer).num_rows == len(readings(1).to_pandas().query("celsius > 60"))
@@ -370,7 +370,7 @@ def test_a_parameter_set_while_running_holds_from_the_frame_that_is_said(tmp_pat
     with run:
         seen.wait_for(lambda status: any(unit.state == "HELD" for unit in status.units))
         change = run.set(limit=80.0, note="by hand")
-        assert change.frame == max(unit.permitted for unit in run._board.units.values()) + 1
+        assert change.frame == max(unit.permitted for unit in run.parts.board.units.values()) + 1
         assert run.status().params["limit"]["value"] in (60.0, 80.0)
         with pytest.raises(HoldfastError, match="out of range"):
             run.set(limit=101.0)

@@ -43,7 +43,7 @@ class Scenario:
                 yield {"ts": START + timedelta(seconds=second), "zone": zone, "celsius": 70.0 + second}
 
     def until(self, holds):
-        board = self.run._board
+        board = self.run.parts.board
         with board.changed:
             assert board.changed.wait_for(
                 lambda: holds({sink.name: sink for sink in self.run.status().sinks}) or self.run.finished, timeout=120

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import networkx as nx
 
@@ -488,7 +488,7 @@ class Guards:
         other = self._guards.get(edge.consumer)
         return other.acked.get(edge.edge, acked) if other is not None else acked
 
-    def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> object:
+    def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> Any:
         """The pinned state, with the unacknowledged frames that go along; linked now, before one of them is trimmed."""
         pin = guard.unit.files.pinned(self._key(serial))
         after = dict(queues)

@@ -30,7 +30,8 @@ from holdfast.hosts.hosts import Homes
 from holdfast.hosts.keys import backup_seal
 from holdfast.hosts.local_checkpoint import clear_unit, instance_epoch, put_back, write_instance
 from holdfast.hosts.remembered import Remembered
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway, who_know
 from holdfast.journals.journal import Journal
 from holdfast.protocols.activation import NearCheckpoint
 from holdfast.protocols.messages import Manifest

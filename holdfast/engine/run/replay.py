@@ -87,7 +87,7 @@ def start_replay(
         on_progress=on_progress,
         profile=chosen,
     )
-    run.notes += replay.notes
+    run.parts.notes += replay.notes
     return run
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from holdfast.engine.unit.worker import Load
-from holdfast.graph.schemas import Schema, quoted
+from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import FRAME
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

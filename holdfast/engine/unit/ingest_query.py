@@ -75,7 +75,7 @@ class SparkFeed:
             self._changed.wait_for(lambda: self._waiting, wait_s)
             return [self._waiting.popleft()] if self._waiting else []
 
-    def logged(self, token: object) -> None:
+    def logged(self, token: Any) -> None:
         token.set()
 
     def has_ended(self) -> bool:

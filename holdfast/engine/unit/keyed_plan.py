@@ -22,7 +22,7 @@ from holdfast.engine.unit.column_pruning import map_in_arrow
 from holdfast.engine.unit.worker import current_frames
 from holdfast.graph.memory import kept_between_frames
 from holdfast.graph.model import Graph, Operator
-from holdfast.graph.schemas import Schema, quoted
+from holdfast.graph.schemas import Schema
 from holdfast.graph.watched import Watch
 from holdfast.operators.aggregate import type_of_in
 from holdfast.operators.builtin import FRAME, carried
@@ -31,6 +31,7 @@ from holdfast.operators.library import keyed_function
 from holdfast.operators.per_key import PerKey
 from holdfast.operators.runs import RunRef
 from holdfast.operators.spec import read_notes
+from holdfast.quoting import quoted
 
 __all__ = ["KeyedPlan", "KeyedTask", "NotesFolder", "keyed_plan", "notes_dir"]
 

@@ -25,11 +25,12 @@ from holdfast.engine.unit.worker import BOUNDARY, SEALED_SCHEMA, Load, Seal, The
 from holdfast.errors import OperatorError
 from holdfast.graph.memory import kept_between_frames
 from holdfast.graph.model import Edge, Graph, Operator
-from holdfast.graph.schemas import Schema, quoted
+from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
 from holdfast.graph.watched import Watch
 from holdfast.operators.builtin import FRAME, carried
 from holdfast.operators.rowwise import apply_rowwise
+from holdfast.quoting import quoted
 
 __all__ = ["FramePlan", "StreamPlan", "bounded", "call_operator", "param_columns", "port_key", "tag"]
 

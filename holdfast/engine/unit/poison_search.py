@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType
+from typing import Any
 
 import pyarrow as pa
 
@@ -141,7 +142,7 @@ def guilty(graph: Graph, unit: Unit, error: HoldfastError) -> Operator | None:
     return declared[0] if len(declared) == 1 and not silent else None
 
 
-def _lines(function: object) -> set[tuple[str, int]]:
+def _lines(function: Any) -> set[tuple[str, int]]:
     """Where the code of a function stands: its own, that of functions inside it, and those it names."""
     code = getattr(function, "__code__", None)
     if code is None:

@@ -7,7 +7,7 @@ socket, so that `check` stays quick.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
 from holdfast.graph.schemas import Schema
@@ -122,7 +122,7 @@ def _checked(token: str) -> str:
     return token
 
 
-def _names(names: object, what: str) -> tuple[str, ...]:
+def _names(names: Any, what: str) -> tuple[str, ...]:
     if isinstance(names, str) or not all(isinstance(each, str) and each for each in names):
         raise _not_a_setting(f"{what}={names!r} is no list of names.", f"write {what}=['probes.example.org']")
     return tuple(names)

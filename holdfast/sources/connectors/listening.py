@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from holdfast.atomic import make_folder
 from holdfast.errors import SourceError
@@ -107,7 +108,7 @@ class LineFeed:
                 feed._post(self, path, guest)
                 feed.door.begins(guest, feed.limits.idle_s)
 
-            def log_message(self, *args: object) -> None:
+            def log_message(self, *args: Any) -> None:
                 """The terminal is not ours."""
 
         made = type(
@@ -142,7 +143,7 @@ class LineFeed:
                 rows += len(taken[-1].items)
         return taken
 
-    def logged(self, token: object) -> None:
+    def logged(self, token: Any) -> None:
         token.synced.set()
 
     def has_ended(self) -> bool:
@@ -324,11 +325,11 @@ class _Guarded:
     request_queue_size = 128
     feed: LineFeed | None = None
 
-    def __init__(self, *given: object) -> None:
+    def __init__(self, *given: Any) -> None:
         self.places: dict[socket.socket, Guest] = {}
         super().__init__(*given)
 
-    def process_request(self, request: socket.socket, client_address: object) -> None:
+    def process_request(self, request: socket.socket, client_address: Any) -> None:
         guest = self.feed._comes_in(request)
         if guest is None:
             self.shutdown_request(request)
@@ -351,7 +352,7 @@ class _Guarded:
         if self.feed is not None:
             self.feed.door.close()
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no news, and the terminal is not ours."""
 
 

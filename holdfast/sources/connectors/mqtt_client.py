@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import paho.mqtt.client as mqtt
 import xxhash
@@ -112,7 +113,7 @@ class MqttFeed:
                 rows += len(taken[-1].items)
         return taken
 
-    def logged(self, token: object) -> None:
+    def logged(self, token: Any) -> None:
         self._acks.append(token)
         self._wake()
 

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,7 @@ class IteratorFeed:
     def __init__(self, reader: IteratorReader, source: str) -> None:
         self._reader, self._source, self._taken = reader, source, 0
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[object, int]] = deque()  # items and their rows
+        self._waiting: deque[tuple[Any, int]] = deque()  # items and their rows
         self._rows = 0
         self._stopped = self._done = False
         self._error: SourceError | None = None
@@ -48,7 +49,7 @@ class IteratorFeed:
         self._thread.start()
 
     def take(self, wait_s: float) -> list[Delivery]:
-        items: list[object] = []
+        items: list[Any] = []
         taken = 0
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._done, wait_s)
@@ -66,7 +67,7 @@ class IteratorFeed:
         later = sum(_rows_in(item) for item in delivery.items[items:])
         return Delivery(delivery.items[:items], mark={"taken": delivery.mark["taken"] - later})
 
-    def logged(self, token: object) -> None:
+    def logged(self, token: Any) -> None:
         """Nobody waits for it."""
 
     def has_ended(self) -> bool:
@@ -103,7 +104,7 @@ class IteratorFeed:
                 self._done = True
                 self._changed.notify_all()
 
-    def _elements(self, taken: int) -> Iterator[object]:
+    def _elements(self, taken: int) -> Iterator[Any]:
         function = self._reader.function
         if self._reader.takes_count:
             yield from _items(function(taken))
@@ -121,18 +122,18 @@ class IteratorFeed:
             skip -= min(rows, skip)
 
 
-def _items(result: object) -> Iterable[object]:
+def _items(result: Any) -> Iterable[Any]:
     return [result] if hasattr(result, "columns") else result  # one table is one item
 
 
-def _rows_in(item: object) -> int:
+def _rows_in(item: Any) -> int:
     return len(item) if hasattr(item, "columns") or isinstance(item, pa.RecordBatch) else 1
 
 
 _UNCHANGING = frozenset((str, int, float, bool, type(None), bytes, datetime, date, Decimal))
 
 
-def _own(item: object) -> object:
+def _own(item: Any) -> Any:
     """As it is now: a function may yield one dict, array or DataFrame again and again, with other values in it."""
     if type(item) in _UNCHANGING:
         return item

@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -442,7 +443,7 @@ class OpenGrowing:
             return piece
         return Piece(piece.start + start, stop - start, lambda: piece.times_us[start:stop])
 
-    def _piece(self, start: int, rows: int, table: object) -> Piece:
+    def _piece(self, start: int, rows: int, table: Any) -> Piece:
         if self._arrival:
             return Piece(start, rows, partial(np.full, rows, self._wall.now_us(), dtype=np.int64))
         return Piece(start, rows, partial(times_of, table.column(self._context.time_column)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ from holdfast.sources.parse.there import missing_in, more_of_row, undeclared_col
 __all__ = ["item_of", "table_of"]
 
 
-def table_of(items: Sequence[object], terms: Terms, first: int, *, first_only: bool) -> tuple[pa.Table, list[Bad]]:
+def table_of(items: Sequence[Any], terms: Terms, first: int, *, first_only: bool) -> tuple[pa.Table, list[Bad]]:
     """Dicts, tuples in schema order, records, pandas DataFrames, Arrow tables or batches, in order.
 
     `first`: the number of the first element, for errors. With `first_only` comes
@@ -44,7 +45,7 @@ def table_of(items: Sequence[object], terms: Terms, first: int, *, first_only: b
     return pa.concat_tables([terms.schema.arrow.empty_table(), *tables]), bad
 
 
-def item_of(row: int, items: Sequence[object], bad: Sequence[Bad]) -> int:
+def item_of(row: int, items: Sequence[Any], bad: Sequence[Bad]) -> int:
     """The place of the item that gave this row of the table, the bad ones among them left out."""
     left_out = Counter(each.at for each in bad)
     for at, item in enumerate(items):
@@ -55,16 +56,16 @@ def item_of(row: int, items: Sequence[object], bad: Sequence[Bad]) -> int:
     raise IndexError(row)
 
 
-def _kind(item: object) -> type | None:
+def _kind(item: Any) -> type | None:
     return next((kind for kind in (dict, tuple, Record) if isinstance(item, kind)), None)
 
 
-def _rows(items: Sequence[object], terms: Terms, first: int, first_only: bool) -> tuple[list[pa.Table], list[Bad]]:
-    named: Callable[[object], dict] = _checking(terms) if isinstance(items[0], dict) else partial(_named, terms=terms)
+def _rows(items: Sequence[Any], terms: Terms, first: int, first_only: bool) -> tuple[list[pa.Table], list[Bad]]:
+    named: Callable[[Any], dict] = _checking(terms) if isinstance(items[0], dict) else partial(_named, terms=terms)
 
     inexact = [field for field in terms.schema.arrow if holds_rounded(field.type)]
 
-    def attempt(some: Sequence[object]) -> pa.Table:
+    def attempt(some: Sequence[Any]) -> pa.Table:
         rows = list(map(named, some))
         table = pa.Table.from_pylist(rows, schema=terms.schema.arrow)
         for field in inexact:
@@ -76,7 +77,7 @@ def _rows(items: Sequence[object], terms: Terms, first: int, first_only: bool) -
     return tables, [_bad(items[at], at, first + at, error, terms) for at, error in failed]
 
 
-def _arrow(items: Sequence[object], terms: Terms, first: int, first_only: bool) -> tuple[list[pa.Table], list[Bad]]:
+def _arrow(items: Sequence[Any], terms: Terms, first: int, first_only: bool) -> tuple[list[pa.Table], list[Bad]]:
     """One table; it fits or does not, whole."""
     item, where = items[0], f"source {terms.source!r}, from element {first} on"
     if isinstance(item, pa.RecordBatch):
@@ -165,7 +166,7 @@ def _named(row: tuple, terms: Terms) -> dict:
     return dict(zip(names, row, strict=True))
 
 
-def _bad(item: object, at: int, number: int, error: Exception, terms: Terms) -> Bad:
+def _bad(item: Any, at: int, number: int, error: Exception, terms: Terms) -> Bad:
     shown, where = repr(item), f"source {terms.source!r}"
     if isinstance(error, SourceError):
         placed = SourceError(
@@ -186,7 +187,7 @@ def _bad(item: object, at: int, number: int, error: Exception, terms: Terms) -> 
     return Bad(at, said, why, shown)
 
 
-def _which(item: object, terms: Terms, error: Exception) -> str:
+def _which(item: Any, terms: Terms, error: Exception) -> str:
     """The column that does not fit, if it is one column's affair."""
     row = item
     if isinstance(item, tuple) and len(item) == len(terms.schema.names):

@@ -32,7 +32,7 @@ IN_FLIGHT_MAX = 65_535
 @dataclass(frozen=True, slots=True)
 class _Kept:
     batch: int
-    ids: tuple[object, ...]
+    ids: tuple[Any, ...]
     keys: tuple[str, ...]
     deliveries: int
 
@@ -43,7 +43,7 @@ class Redelivered:
         self._file, self._column = file, column
         self._named = column or ""  # the column whose values the ids are
         self._kept: deque[_Kept] = deque()
-        self._ids: dict[object, int] = {}
+        self._ids: dict[Any, int] = {}
         self._keys: dict[str, int] = {}
         self._gone: set[int] = set()  # batches of those that are no longer in the log
         for kept in self._read_back(log):
@@ -62,7 +62,7 @@ class Redelivered:
         """The rows whose id has not come before, here or earlier; a null is no id."""
         if self._column is None or not table.num_rows:
             return table
-        seen: set[object] = set()
+        seen: set[Any] = set()
         fresh = []
         for each in _values(table.column(self._column)):
             fresh.append(each is None or (each not in self._ids and each not in seen))
@@ -93,7 +93,7 @@ class Redelivered:
     # -- forms -----------------------------------------------------------------
 
     def _of(self, batch: int, table: pa.Table | None, note: dict[str, Any]) -> _Kept:
-        ids: tuple[object, ...] = ()
+        ids: tuple[Any, ...] = ()
         if self._column is not None and table is not None:
             ids = tuple(each for each in _values(table.column(self._column)) if each is not None)
         return _Kept(batch, ids, tuple(note.get("keys", ())), note.get("deliveries", 1))
@@ -163,7 +163,7 @@ class Redelivered:
         return found
 
 
-def _values(column: pa.ChunkedArray) -> list[object]:
+def _values(column: pa.ChunkedArray) -> list[Any]:
     """Times and dates as numbers: Python's own begin with the year 1 and end with 9999, and a sender's need not."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.int64())

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -50,7 +51,7 @@ class Record:
 _FORMAT, _GIVEN, _RAW = attrgetter("format", "delimiter"), attrgetter("given"), attrgetter("raw")
 
 
-def split_payload(payload: bytes, **about: object) -> Iterator[Record]:
+def split_payload(payload: bytes, **about: Any) -> Iterator[Record]:
     """One record per JSON object of a payload: itself, or each of an array."""
     body = payload.strip()
     if body.startswith(b"[") or b"\n" in body:

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from holdfast.atomic import drafted, make_folder
 from holdfast.errors import SourceError
+from holdfast.graph.schemas import Schema
 from holdfast.journals.asides import write_aside
 from holdfast.journals.notes import as_note
 
@@ -41,7 +42,7 @@ REFUSED = (
 class Terms:
     """What elements must be like to be taken."""
 
-    schema: object  # graph.schemas.Schema
+    schema: Schema
     source: str
     new_columns: str = "ignore"  # "fail" | "ignore" | "keep"
     missing: str = "error"  # "error" | "null": a declared field that is not there

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, time
 from numbers import Number, Real
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,7 +41,7 @@ def holds_rounded(kind: pa.DataType) -> bool:
     return is_whole or kinds.is_float32(kind)
 
 
-def refuse_rounded(value: object, kind: pa.DataType, name: str) -> None:
+def refuse_rounded(value: Any, kind: pa.DataType, name: str) -> None:
     """ValueError if the value would become another one."""
     if value is None:
         return

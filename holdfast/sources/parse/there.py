@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from json.decoder import scanstring
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -71,7 +72,7 @@ def rows_with_nulls(array: pa.Array | pa.ChunkedArray) -> np.ndarray:
     return np.unique(np.concatenate(parts)).astype(np.int64) if parts else np.zeros(0, np.int64)
 
 
-def missing_in(value: object, declared: Fields, path: str = "") -> Iterator[tuple[str, list[str]]]:
+def missing_in(value: Any, declared: Fields, path: str = "") -> Iterator[tuple[str, list[str]]]:
     """(path of a declared field, the names beside it) of each that is not there."""
     if not isinstance(value, Mapping):
         return
@@ -82,7 +83,7 @@ def missing_in(value: object, declared: Fields, path: str = "") -> Iterator[tupl
             yield from _missing_below(value[name], kind, path + name)
 
 
-def _missing_below(value: object, kind: pa.DataType, path: str) -> Iterator[tuple[str, list[str]]]:
+def _missing_below(value: Any, kind: pa.DataType, path: str) -> Iterator[tuple[str, list[str]]]:
     if kinds.is_struct(kind):
         yield from missing_in(value, _fields(kind), f"{path}.")
     elif kinds.is_list(kind) and kinds.is_nested(kind.value_type) and isinstance(value, Sequence | np.ndarray):
@@ -90,7 +91,7 @@ def _missing_below(value: object, kind: pa.DataType, path: str) -> Iterator[tupl
             yield from _missing_below(each, kind.value_type, path)
 
 
-def names_in(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+def names_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """(path of an object, name of a field in it) at every depth; of arrays, those of their elements."""
     if isinstance(value, Mapping):
         for name, each in value.items():
@@ -104,7 +105,7 @@ def names_in(value: object, path: str = "") -> Iterator[tuple[str, str]]:
 # -- there and not declared --------------------------------------------------------
 
 
-def undeclared_in(value: object, declared: Fields, path: str = "") -> Iterator[str]:
+def undeclared_in(value: Any, declared: Fields, path: str = "") -> Iterator[str]:
     """The path of each field that is there and not declared."""
     if isinstance(value, Mapping):
         for name, each in value.items():
@@ -114,7 +115,7 @@ def undeclared_in(value: object, declared: Fields, path: str = "") -> Iterator[s
                 yield from _undeclared_below(each, declared[name], f"{path}{name}")
 
 
-def _undeclared_below(value: object, kind: pa.DataType, path: str) -> Iterator[str]:
+def _undeclared_below(value: Any, kind: pa.DataType, path: str) -> Iterator[str]:
     if kinds.is_struct(kind):
         yield from undeclared_in(value, _fields(kind), f"{path}.")
     elif kinds.is_map(kind):
@@ -169,7 +170,7 @@ def _more_at(text: str, at: int, declared: Fields) -> str | None:
     return "{" + ", ".join(f"{key}: {raw}" for _, key, raw in kept) + "}" if kept else None
 
 
-def _members(text: str, at: int) -> Iterator[tuple[str, str, object, int, int]]:
+def _members(text: str, at: int) -> Iterator[tuple[str, str, Any, int, int]]:
     """(name, name as written, value, where it begins, where it ends) of an object that begins at `at`."""
     at = _BLANK.match(text, at + 1).end()
     while text[at] != "}":
