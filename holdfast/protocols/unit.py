@@ -82,7 +82,7 @@ class Unit:
 
     fence_type = Fence
     placing_type = Placing
-    queue_type = FrameQueue
+    queue_type: type[FrameQueue[EdgeId, OutputFrame]] = FrameQueue
     sender_type = Sender
     receiver_type = Receiver
 
@@ -292,7 +292,7 @@ class Unit:
                     out.append(Send(self.receivers[edge].edge.producer, message))
                 case SendRequest(edge, serial, number, ids, extendable):
                     request = RequestSent(self.stamp, edge, serial, number, ids, extendable)
-                    out.append(Send(self.senders[edge].edge.consumer, request))
+                    out.append(Send(edge.consumer.name, request))
                 case SendExtension(edge, epoch, serial, after, whole):
                     extension = ExtensionSent(self.stamp, edge, epoch, serial, after, whole)
                     out.append(Send(self.receivers[edge].edge.producer, extension))
@@ -316,4 +316,4 @@ class Unit:
         return Send(receiver.edge.producer, message)
 
     def _down(self, edge: EdgeId, message: OfferSent | FrameSent) -> UnitInstruction:
-        return Send(self.senders[edge].edge.consumer, message)
+        return Send(edge.consumer.name, message)

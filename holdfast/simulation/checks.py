@@ -27,6 +27,7 @@ from holdfast.protocols.fencing import claim_quorum
 from holdfast.protocols.messages import AckSent, Manifest, RefusalSent
 from holdfast.protocols.none import ACK_LAG
 from holdfast.protocols.unit import Unit
+from holdfast.protocols.wiring import EdgeId
 from holdfast.simulation.graphs import FRAME_BYTES_MAX
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.world import ScheduleBroken
@@ -44,9 +45,9 @@ class Checks:
         self._schedule = schedule
         self._lossy = schedule.protections.lossy
         self._inner = frozenset(schedule.graph.inner)
-        self._into: dict[str, list[tuple[str, int]]] = {u: [] for u in schedule.graph.wirings}
-        self._out_of: dict[str, list[str]] = {u: [] for u in schedule.graph.wirings}
-        self._ends: dict[str, tuple[str, str]] = {}
+        self._into: dict[str, list[tuple[EdgeId, int]]] = {u: [] for u in schedule.graph.wirings}
+        self._out_of: dict[str, list[EdgeId]] = {u: [] for u in schedule.graph.wirings}
+        self._ends: dict[EdgeId, tuple[str, str]] = {}
         for edge in schedule.graph.edges:
             if edge.consumer in self._lossy:
                 continue
@@ -104,7 +105,7 @@ class Checks:
             if low[edge] > need[edge]:
                 self._gap(edge)
 
-    def _gap(self, edge: str) -> None:
+    def _gap(self, edge: EdgeId) -> None:
         x, y = self._ends[edge]
         raise ScheduleBroken(
             f"{x},{y}",
@@ -264,7 +265,7 @@ class Checks:
         raise ScheduleBroken("schedule", f"after {self._schedule.frames} frames {left}")
 
 
-def _held_after(manifest: Manifest, edge: str) -> int:
+def _held_after(manifest: Manifest, edge: EdgeId) -> int:
     """The frames of an edge after this number, up to the checkpoint's own, are in it."""
     for name, after in manifest.queues:
         if name == edge:

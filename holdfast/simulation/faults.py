@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.protocols.messages import Manifest
+from holdfast.protocols.wiring import EdgeId
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.network import Weather
 from holdfast.simulation.stores import SimulatedStore
@@ -325,7 +326,7 @@ class Faults:
         self._schedule.store_links_cut.discard((unit, store))
         self._schedule.current[unit].store_found(store)
 
-    def _notice(self, unit: str, edge: str) -> None:
+    def _notice(self, unit: str, edge: EdgeId) -> None:
         self._schedule.current[unit].peer_found(edge)
 
     def hurt_store(self, store: SimulatedStore) -> None:

@@ -46,6 +46,7 @@ from holdfast.protocols.messages import (
 )
 from holdfast.protocols.shipping import SendToStore, Shipped, ShippingInstruction, Superseded
 from holdfast.protocols.unit import LOST_CHECKSUM
+from holdfast.protocols.wiring import EdgeId
 from holdfast.simulation.graphs import next_state, outputs_of
 from holdfast.simulation.world import ScheduleBroken
 
@@ -169,7 +170,7 @@ class Instance:
         self.carry_out(out)
         checks.heard(self, message)
 
-    def peer_found(self, edge: str) -> None:
+    def peer_found(self, edge: EdgeId) -> None:
         if not self._sleeps("peer_found", edge):
             self.carry_out(self.machine.handle(PeerFound(edge)))
 
@@ -289,7 +290,7 @@ class Instance:
             if len(self._unpinned) > 2:
                 del self._unpinned[min(self._unpinned)]
 
-    def _pack(self, serial: int, frame: int, queues: tuple[tuple[str, int], ...]) -> Manifest:
+    def _pack(self, serial: int, frame: int, queues: tuple[tuple[EdgeId, int], ...]) -> Manifest:
         """The files of a checkpoint; their names are their hashes."""
         pinned, state = self._pins.get(serial, (None, 0))
         if pinned != frame:

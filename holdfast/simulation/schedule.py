@@ -29,7 +29,7 @@ from holdfast.protocols.queue import refuse_small_bound
 from holdfast.protocols.shipping import Shipping
 from holdfast.protocols.storing import BackupStore, Kept
 from holdfast.protocols.unit import Unit
-from holdfast.protocols.wiring import Wiring
+from holdfast.protocols.wiring import EdgeId, Wiring
 from holdfast.simulation.checks import Checks
 from holdfast.simulation.faults import Faults
 from holdfast.simulation.graphs import FRAME_BYTES_MAX, first_state, graph_for, ideal_run, lagging
@@ -325,7 +325,7 @@ class Schedule:
         self.counts["activations"] += 1
         self.faults.activating(unit)
 
-    def each_edge_of(self, x: str, y: str, action: Callable[[str, str], None]) -> None:
+    def each_edge_of(self, x: str, y: str, action: Callable[[str, EdgeId], None]) -> None:
         """Both ends of every edge between two units."""
         for edge in self.graph.edges:
             if {edge.producer, edge.consumer} == {x, y}:

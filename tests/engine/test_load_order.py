@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.engine.unit.frame_job import PortInput
 from holdfast.engine.unit.worker import Load
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
@@ -34,7 +35,7 @@ def loaded(rows, columns=None, without=None, seed=None) -> list[tuple[str, ...]]
         pq.write_table(table, f"{folder}/a.parquet", row_group_size=3)
         driver = Driver(Path(folder)).set(schema=SCHEMA, frame_us=SECOND)
         [frame] = [each for each in driver.frames(read.files("a.parquet")) if each.rows]
-        port = {"references": [each.to_json() for each in frame.references]} | ({"without": without} if without else {})
+        port = PortInput.of(frame.references, without or [])
         load = Load("probes", SCHEMA, 1, "ts", columns=columns, ordered=True)
         # As text, nan is nan and -0.0 is not 0.0.
         return [tuple(map(str, row.values())) for batch in load._in_order(port) for row in batch.to_pylist()]

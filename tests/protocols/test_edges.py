@@ -12,10 +12,10 @@ from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import AckSent, FrameSent, Kind, OfferSent, RefusalSent, ResumeSent, Stamp
 from holdfast.protocols.queue import FrameQueue, MadeOtherwise
-from holdfast.protocols.wiring import InputEdge, OutputEdge
-from tests.protocols.wirings import sealed
+from holdfast.protocols.wiring import Consumer, InputEdge, OutputEdge
+from tests.protocols.wirings import e, sealed
 
-EDGE = "a>b"
+EDGE = e("a>b")
 A, B = Stamp("a", 0, 1), Stamp("b", 0, 1)
 
 
@@ -23,11 +23,11 @@ def a_sender(frames=0, bytes_max=1000, size=10, **fields):
     queue = FrameQueue("a", bytes_max, acked={EDGE: 0}, **fields)
     for number in range(1, frames + 1):
         queue.seal(number, sealed(size, content=number))
-    return Sender(OutputEdge(EDGE, 0, "b"), queue, A, Fence())
+    return Sender(OutputEdge(EDGE, 0), queue, A, Fence())
 
 
-def a_receiver(processed=0, delay=0):
-    return Receiver(InputEdge(EDGE, "a", delay), processed, B, Fence())
+def a_receiver():
+    return Receiver(InputEdge(EDGE, "a"), 0, B, Fence())
 
 
 def resume(after, acked=0, contact=1, epoch=1, lossy=False):
@@ -120,11 +120,11 @@ def test_a_consumer_that_may_not_lose_is_not_told_to_go_on_behind_a_gap():
 
 def test_both_ends_refuse_what_was_replaced_and_say_by_whom():
     fence = Fence()
-    sender = Sender(OutputEdge(EDGE, 0, "b"), FrameQueue("a", 10, acked={EDGE: 0}), A, fence)
-    receiver = Receiver(InputEdge("c>a", "c"), 0, A, fence)
+    sender = Sender(OutputEdge(EDGE, 0), FrameQueue("a", 10, acked={EDGE: 0}), A, fence)
+    receiver = Receiver(InputEdge(e("c>a"), "c"), 0, A, fence)
     assert sender.refuses(AckSent(Stamp("b", 0, 3), EDGE, 1, {})) is None
     assert sender.refuses(AckSent(Stamp("b", 0, 2), EDGE, 1, {})) == RefusalSent(A, Stamp("b", 0, 2), 3)
-    stale = FrameSent(Stamp("b", 0, 2), "c>a", 1, Kind.STABLE, 1, 1)
+    stale = FrameSent(Stamp("b", 0, 2), e("c>a"), 1, Kind.STABLE, 1, 1)
     assert receiver.refuses(stale) == RefusalSent(A, Stamp("b", 0, 2), 3)
 
 
@@ -214,8 +214,8 @@ def test_readers_that_stand_still_hold_nothing():
 def test_the_board_and_the_wire_keep_the_same_frames(steps):
     """What the simulator plays is what a run keeps."""
     wire = FrameQueue("a", 200, keeps_unacked=True, acked={"b": 0, "c": 0})
-    board, deleted = Board(closing_frames=1), []
-    board.streams["a"] = StreamQueue("a", 200, False, keeps_unacked=True, acked={"b": 0, "c": 0})
+    board, deleted, readers = Board(closing_frames=1), [], {"b": Consumer.unit("b"), "c": Consumer.sink("c")}
+    board.streams["a"] = StreamQueue("a", 200, False, keeps_unacked=True, acked=dict.fromkeys(readers.values(), 0))
     board.on_forget(lambda stream, frame: deleted.append(frame.n))
     trimmed = []
     for what, value in steps:
@@ -226,7 +226,7 @@ def test_the_board_and_the_wire_keep_the_same_frames(steps):
         else:
             wire.ack(what, min(value, wire.sealed))
             trimmed += [frame.checksum for frame in wire.trim()]
-            board.acknowledge("a", what, min(value, wire.sealed))
+            board.acknowledge("a", readers[what], min(value, wire.sealed))
         kept = board.streams["a"]
         assert sorted(kept.frames) == sorted(wire.frames) and kept.trimmed == wire.trimmed
         assert (kept.is_half_full, kept.has_room(1)) == (wire.is_half_full, wire.has_room(1))

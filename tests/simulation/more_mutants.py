@@ -56,16 +56,6 @@ class OvertakingAcksAreForgotten(Sender):
         pass
 
 
-class SendsBeforeItIsAsked(Sender):
-    """On contact it goes on with what it has not sent yet, and leaves the gap to the consumer."""
-
-    def offer(self):
-        was = self._is_in_contact
-        said = super().offer()
-        self._is_in_contact = was
-        return said
-
-
 class AcksWhatIsAsked(Sender):
     """A consumer that holds a frame is taken to need it never again."""
 
@@ -465,7 +455,6 @@ MORE_MUTANTS = [
         "random",
         Parts(unit=with_sender(OvertakingAcksAreForgotten)),
     ),
-    Mutant("contact is taken for an asking", "ecoc", "sp1", Parts(unit=with_sender(SendsBeforeItIsAsked))),
     Mutant("an asking is taken for an ack", "ecoc", "sp1", Parts(unit=with_sender(AcksWhatIsAsked))),
     Mutant("frames that are gone are offered", "checkpoint", "sp1", Parts(unit=with_sender(OffersWhatIsGone))),
     Mutant("what overtook outlives its sender", "none", "random", Parts(unit=with_receiver(KeepsWhatOvertook))),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import FrameDiffers, StateRefused
+from holdfast.graph.edge_ids import Consumer
 from holdfast.protocols.queue import FrameQueue
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Sealed:
 
 
 @dataclass
-class StreamQueue(FrameQueue[str, Sealed]):
+class StreamQueue(FrameQueue[Consumer, Sealed]):
     """Its readers are units and sinks of this run, which take frames by number: no wire, so no end of an edge."""
 
     from_source: bool

@@ -21,6 +21,7 @@ from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputSt
 from holdfast.errors import HoldfastError, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
+from holdfast.graph.edge_ids import Consumer
 from holdfast.protocols.edges import wanted
 from holdfast.protocols.queue import MadeOtherwise
 
@@ -72,7 +73,7 @@ class Board:
         self._below: dict[str, frozenset[str]] | None = None  # unit -> the sinks that anything it makes can reach
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
         self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
-        self._acknowledged: list[Callable[[str, str, int], None]] = []
+        self._acknowledged: list[Callable[[str, Consumer, int], None]] = []
 
     def on_forget(self, forget: Callable[[str, Sealed], None]) -> None:
         """What to do with a frame nobody needs again (delete its file)."""
@@ -82,7 +83,7 @@ class Board:
         """Who wants to know that a sink has the frames after `last` up to n."""
         self._written = written
 
-    def on_acknowledged(self, acknowledged: Callable[[str, str, int], None]) -> None:
+    def on_acknowledged(self, acknowledged: Callable[[str, Consumer, int], None]) -> None:
         """Who wants to know of an acknowledgement; told without the lock."""
         self._acknowledged.append(acknowledged)
 
@@ -161,9 +162,9 @@ class Board:
 
     def _stands_at(self, state: UnitState) -> None:
         for port in state.inputs:
-            self.streams[port.stream].resume(state.name, state.processed - port.feedback_frames)
+            self.streams[port.stream].resume(Consumer.unit(state.name), state.processed - port.feedback_frames)
 
-    def acknowledge(self, stream: str, consumer: str, n: int) -> None:
+    def acknowledge(self, stream: str, consumer: Consumer, n: int) -> None:
         """No restart of this consumer will ever need a frame up to n."""
         with self.changed:
             queue = self.streams[stream]
@@ -292,7 +293,7 @@ class Board:
 
     def _pass_over(self) -> None:
         """Sources do not wait for a unit from the moment on that it can take nothing more."""
-        still = {name for name in self.left_out if self.is_idle(self.units[name])}
+        still = {Consumer.unit(name) for name in self.left_out if self.is_idle(self.units[name])}
         for queue in self.streams.values():
             if queue.from_source:
                 queue.left_out = still & {*queue.acked}

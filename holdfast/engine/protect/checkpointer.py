@@ -77,7 +77,7 @@ from holdfast.protocols.messages import Manifest, Stage, Stamp
 from holdfast.protocols.none import ACK_LAG, NoProtection
 from holdfast.protocols.synchronised import Synchronised
 from holdfast.protocols.uncoordinated import Uncoordinated
-from holdfast.protocols.wiring import EdgeId, InputEdge, OutputEdge, Wiring
+from holdfast.protocols.wiring import Consumer, EdgeId, InputEdge, OutputEdge, Wiring
 
 if TYPE_CHECKING:
     from holdfast.engine.unit.query import UnitQuery
@@ -120,28 +120,22 @@ def wirings(units: Sequence[Unit], graph: Graph) -> dict[str, Wiring]:
     for unit in units:
         inputs, outputs = [], []
         for port in unit.inputs:
-            made_by, edge = maker.get(port.stream), _edge(port.stream, unit.name, port.feedback_frames)
+            made_by = maker.get(port.stream)
+            edge = EdgeId(port.stream, Consumer.unit(unit.name), port.feedback_frames)
             if made_by is None:
-                inputs.append(InputEdge(edge, f"source {port.stream}", port.feedback_frames, outside=True))
+                inputs.append(InputEdge(edge, f"source {port.stream}", outside=True))
             else:
-                inputs.append(InputEdge(edge, made_by, port.feedback_frames, on_cycle(made_by, unit.name)))
+                inputs.append(InputEdge(edge, made_by, on_cycle(made_by, unit.name)))
         for at, stream in enumerate(unit.outputs):
             for other in units:
                 for port in other.inputs:
                     if port.stream == stream:
-                        edge = _edge(stream, other.name, port.feedback_frames)
-                        circles = on_cycle(unit.name, other.name)
-                        outputs.append(
-                            OutputEdge(edge, at, other.name, port.feedback_frames, circles, lag=lag[other.name])
-                        )
+                        edge = EdgeId(stream, Consumer.unit(other.name), port.feedback_frames)
+                        outputs.append(OutputEdge(edge, at, on_cycle(unit.name, other.name), lag=lag[other.name]))
             for sink in graph.sinks_of(stream):
-                outputs.append(OutputEdge(_edge(stream, f"sink {sink.name}"), at, f"sink {sink.name}", outside=True))
+                outputs.append(OutputEdge(EdgeId(stream, Consumer.sink(sink.name)), at, outside=True))
         found[unit.name] = Wiring(unit.name, tuple(inputs), tuple(outputs))
     return found
-
-
-def _edge(stream: str, consumer: str, delay: int = 0) -> EdgeId:
-    return f"{stream}>{consumer}@{delay}" if delay else f"{stream}>{consumer}"
 
 
 def machine_of(
@@ -336,13 +330,13 @@ class Guards:
         with self._board.changed:
             return any(self._board.streams[stream].is_half_full for stream in self._streams[name])
 
-    def _sink_acked(self, stream: str, consumer: str, n: int) -> None:
-        if not consumer.startswith("sink "):
+    def _sink_acked(self, stream: str, consumer: Consumer, n: int) -> None:
+        if not consumer.is_sink:
             return
         with self._lock:
             for name, streams in self._streams.items():
                 if stream in streams and name in self._guards:
-                    self._todo.append((name, AckArrived(_edge(stream, consumer), n, {})))
+                    self._todo.append((name, AckArrived(EdgeId(stream, consumer), n, {})))
             self._drain()
 
     def _shipped(self, guard: Guard, manifest: Manifest, stage: Stage) -> None:
@@ -423,9 +417,8 @@ class Guards:
                     frames = _NEVER if least > _NEVER // 4 else self._chance.randint(least, most)
                     self._todo.append((guard.wiring.unit, IntervalDrawn(frames)))
                 case SendRequest(edge, serial, frame, ids, extendable):
-                    consumer = next(e.consumer for e in guard.wiring.outputs if e.edge == edge)
                     self._todo.append(
-                        (consumer, RequestArrived(edge, guard.stamp.epoch, serial, frame, ids, extendable))
+                        (edge.consumer.name, RequestArrived(edge, guard.stamp.epoch, serial, frame, ids, extendable))
                     )
                 case SendExtension(edge, epoch, serial, after, whole):
                     self._todo.append(
@@ -455,11 +448,10 @@ class Guards:
     def _acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
         """A unit may read one stream by several ports: it needs what the slowest of them needs."""
         guard.acked[edge] = max(guard.acked.get(edge, 0), frame)
-        stream = edge.split(">")[0]
-        ports = [e.edge for e in guard.wiring.inputs if e.edge.split(">")[0] == stream]
+        ports = [e.edge for e in guard.wiring.inputs if e.edge.stream == edge.stream]
         safe = min(guard.acked.get(port, 0) for port in ports)
         if safe > 0:
-            self._board.acknowledge(stream, guard.wiring.unit, safe)
+            self._board.acknowledge(edge.stream, edge.consumer, safe)
 
     # ---- what protections beside the declared one do otherwise (`engine.protect.shadow`) ----
 
@@ -485,7 +477,7 @@ class Guards:
             acked = self._board.streams[stream].acked.get(edge.consumer, 0)
         if edge.outside:
             return acked
-        other = self._guards.get(edge.consumer)
+        other = self._guards.get(edge.consumer.name)
         return other.acked.get(edge.edge, acked) if other is not None else acked
 
     def _with_queue(self, guard: Guard, serial: int, queues: tuple[tuple[EdgeId, int], ...]) -> Any:
@@ -532,12 +524,12 @@ class Guards:
 
     # ---- what can be said ----
 
-    def held_after(self, unit: str, stream: str, consumer: str, delay: int) -> int:
+    def held_after(self, unit: str, edge: EdgeId) -> int:
         """The newest checkpoint holds the frames of this edge after this one; its own position if it holds none."""
         with self._lock:
             manifest = self._newest.get(unit)
             queues = {} if manifest is None else dict(manifest.queues)
-            return queues.get(_edge(stream, consumer, delay), self._stored[unit])
+            return queues.get(edge, self._stored[unit])
 
     def ages(self) -> dict[str, tuple[int, int, float]]:
         """By unit: frame processed, frame stored, seconds since that was stored."""

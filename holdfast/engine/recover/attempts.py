@@ -30,6 +30,7 @@ from holdfast.engine.unit.query import UnitQuery
 from holdfast.engine.unit.spark_errors import explain, frames_lost, host_lost, near_damaged, stalled
 from holdfast.errors import HoldfastError
 from holdfast.failpoints import reach
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph
 from holdfast.hosts.hosts import Homes
 from holdfast.journals.incidents import Incidents
@@ -113,7 +114,8 @@ class Crew:
         for unit in self if self._recovery is not None else ():
             for stream in unit.unit.outputs:
                 queue = self._board.streams[stream]
-                has = [n for reader, n in queue.taken.items() if reader not in self._placeless] + sinks.get(stream, [])
+                has = [n for reader, n in queue.taken.items() if reader.name not in self._placeless]
+                has += sinks.get(stream, [])
                 if min(has, default=queue.sealed) + 1 < min(queue.frames, default=queue.sealed + 1):
                     missing.append(unit.unit.name)
         for name in dict.fromkeys(missing):
@@ -155,7 +157,7 @@ class Crew:
                 with self._starting:
                     self._lost(host)
         for sink, error in self._board.unreadable():
-            if not self._is_doubtful(f"sink {sink}", error):
+            if not self._is_doubtful(str(Consumer.sink(sink)), error):
                 self._make_again(error)
         for unit in self:
             name = unit.unit.name

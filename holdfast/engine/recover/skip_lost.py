@@ -22,7 +22,7 @@ from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.journals.journal import Journal
 from holdfast.protocols.placing import Placing
-from holdfast.protocols.wiring import Wiring
+from holdfast.protocols.wiring import EdgeId, Wiring
 
 __all__ = ["Neighbours", "Placed", "go_on_after"]
 
@@ -32,8 +32,8 @@ class Neighbours:
     """What the others know: by output edge how far its consumer is (None: it lost its place too), by input edge the
     first frame there is (None: its producer lost its place too)."""
 
-    reached: Mapping[str, int | None]
-    first: Mapping[str, int | None]
+    reached: Mapping[EdgeId, int | None]
+    first: Mapping[EdgeId, int | None]
 
 
 @dataclass(frozen=True)
