@@ -15,6 +15,7 @@ How the pieces meet, from the wire inwards:
       ports       all edges of a unit: the alignment of frame n, room for it
       none, checkpoint, uncoordinated, synchronised, ecoc, extended
                   when to checkpoint, what goes in, when it counts, what to ack
+      driving     what such a machine says, carried out: one way for all drivers
     shipping      one unit's way to its k backup copies
     storing       one backup store: content first, manifest last, one lock
     activation    claim an epoch, find the newest good checkpoint, start

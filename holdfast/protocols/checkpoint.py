@@ -10,7 +10,7 @@ frames in flight may be gone too. `placing` finds the first number that nobody h
 and for which inputs exist; what lies before it is sealed LOST.
 
 Pure: no clock, randomness, thread, file, socket or Spark.
-Made by `engine.protect.checkpointer` and by `simulation.protections`.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

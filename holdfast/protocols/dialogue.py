@@ -5,8 +5,8 @@ in their order. The checkpoint machines (none, checkpoint, uncoordinated,
 synchronised, ecoc, extended) speak the part of it that concerns them, so each can
 be tested and replaced alone.
 
-Pure data. Used by every checkpoint machine, `protocols.unit`, `engine.protect.checkpointer` and
-`simulation.instances`.
+Pure data. Used by every checkpoint machine, `protocols.driving`, `protocols.unit`,
+`engine.protect.checkpointer` and `simulation.instances`.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ __all__ = [
     "FramesSkipped",
     "InputFrame",
     "IntervalDrawn",
+    "LocalInstruction",
     "MessageArrived",
     "OutputFrame",
     "PeerFound",
@@ -309,29 +310,11 @@ class StepDown:
     epoch: int
 
 
-CheckpointInstruction: TypeAlias = (
-    PinFrame
-    | UnpinFrame
-    | StoreCheckpoint
-    | PrepareCheckpoint
-    | CommitCheckpoint
-    | SendRequest
-    | SendAck
-    | SendExtension
-    | DrawInterval
+LocalInstruction: TypeAlias = (
+    PinFrame | UnpinFrame | StoreCheckpoint | PrepareCheckpoint | CommitCheckpoint | DrawInterval
 )
-UnitInstruction: TypeAlias = (
-    PinFrame
-    | UnpinFrame
-    | StoreCheckpoint
-    | PrepareCheckpoint
-    | CommitCheckpoint
-    | DrawInterval
-    | Send
-    | ProcessFrame
-    | SkipFrames
-    | StepDown
-)
+CheckpointInstruction: TypeAlias = LocalInstruction | SendRequest | SendAck | SendExtension
+UnitInstruction: TypeAlias = LocalInstruction | Send | ProcessFrame | SkipFrames | StepDown
 
 # ---- what a machine starts from -----------------------------------------------------
 

@@ -30,7 +30,7 @@ On a feedback edge with delay k even a perfect cut leaves k frames between the t
 checkpoints, so the producer asks for an ack of m - k and puts the rest in.
 
 Pure: no clock, randomness, thread, file, socket or Spark.
-Made by `engine.protect.checkpointer` and by `simulation.protections`.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

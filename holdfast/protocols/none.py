@@ -12,7 +12,7 @@ Consumers may have protections that ack what they stored. When the queue is half
 they are asked to checkpoint, as by any producer: nobody else may ever ask them.
 
 Pure: no clock, randomness, thread, file, socket or Spark.
-Made by `engine.protect.checkpointer` and by `simulation.protections`.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

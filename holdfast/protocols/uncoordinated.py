@@ -14,7 +14,7 @@ into step by accident; chance arrives as `IntervalDrawn`. A request from a neigh
 that is coordinated, or whose queue is half full, is served at once.
 
 Pure: no clock, randomness, thread, file, socket or Spark.
-Made by `engine.protect.checkpointer` and by `simulation.protections`.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

@@ -16,27 +16,25 @@ Pure: no clock, randomness, thread, file, socket or Spark. Driven by `simulation
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import assert_never
 
 from holdfast.protocols.dialogue import (
     AckArrived,
-    CheckpointInstruction,
+    CheckpointEvent,
     CheckpointMachine,
     CheckpointPrepared,
     CheckpointStored,
     CheckpointWanted,
-    CommitCheckpoint,
-    DrawInterval,
     EdgeResumed,
     ExtensionArrived,
     FrameProcessed,
     FramesSkipped,
     IntervalDrawn,
+    LocalInstruction,
     MessageArrived,
     OutputFrame,
     PeerFound,
-    PinFrame,
-    PrepareCheckpoint,
     ProcessFrame,
     RequestArrived,
     Restored,
@@ -46,12 +44,11 @@ from holdfast.protocols.dialogue import (
     SendRequest,
     SkipFrames,
     StepDown,
-    StoreCheckpoint,
     UnitEvent,
     UnitInstruction,
     UnitMessage,
-    UnpinFrame,
 )
+from holdfast.protocols.driving import MachineDriver
 from holdfast.protocols.edges import Arrival, Receiver, Sender
 from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import invariant
@@ -69,12 +66,46 @@ from holdfast.protocols.messages import (
 from holdfast.protocols.placing import Placing
 from holdfast.protocols.ports import InputPorts, OutputPorts
 from holdfast.protocols.queue import FrameQueue
-from holdfast.protocols.wiring import EdgeId, Frame, Wiring
+from holdfast.protocols.wiring import EdgeId, Frame, UnitId, Wiring
 
 __all__ = ["LOST_CHECKSUM", "Unit"]
 
 LOST_CHECKSUM = 1
 """A lost frame is empty; all of them have one content."""
+
+
+class _Wire:
+    """The words of a protection: to neighbours as messages, the others as they are."""
+
+    is_over = False
+
+    def __init__(self, stamp: Stamp, producers: Mapping[EdgeId, UnitId]) -> None:
+        self._stamp = stamp
+        self._producers = producers
+        self._said: list[UnitInstruction] = []
+
+    def taken(self) -> list[UnitInstruction]:
+        said, self._said = self._said, []
+        return said
+
+    def ack(self, order: SendAck) -> None:
+        self._say(self._producers[order.edge], AckSent(self._stamp, order.edge, order.frame, order.loads))
+
+    def ask(self, order: SendRequest) -> None:
+        request = RequestSent(self._stamp, order.edge, order.serial, order.frame, order.ids, order.extendable)
+        self._say(order.edge.consumer.name, request)
+
+    def extend(self, order: SendExtension) -> None:
+        extension = ExtensionSent(self._stamp, order.edge, order.epoch, order.serial, order.after, order.whole)
+        self._say(self._producers[order.edge], extension)
+
+    def _say(self, to: UnitId, message: UnitMessage) -> None:
+        self._said.append(Send(to, message))
+
+    def _hand_on(self, order: LocalInstruction) -> None:
+        self._said.append(order)
+
+    pin = unpin = store = prepare = commit = draw = _hand_on
 
 
 class Unit:
@@ -107,6 +138,8 @@ class Unit:
         self.senders = {e.edge: self.sender_type(e, self.queue.of(e.edge), stamp, self.fence) for e in wiring.outputs}
         self.receivers = {e.edge: self.receiver_type(e, restored.frame, stamp, self.fence) for e in wiring.inputs}
         self._inputs = InputPorts(self.receivers)
+        self._wire = _Wire(stamp, {e.edge: e.producer for e in wiring.inputs})
+        self._driver = MachineDriver(protection, self._wire)
         self._ahead = ahead
         self._placing = None if restored.placed else self.placing_type(wiring, restored.frame)
         self._begun = restored.frame
@@ -120,7 +153,8 @@ class Unit:
 
     def start(self) -> list[UnitInstruction]:
         """Make contact on every edge; producers replay, consumers say where they stand."""
-        out = self._wire(self.protection.start())
+        self._driver.start()
+        out = self._wire.taken()
         out += [self._resume(edge) for edge in self.receivers]
         out += [self._down(edge, sender.offer()) for edge, sender in self.senders.items()]
         return out + self._relieve() + self._advance()
@@ -139,7 +173,7 @@ class Unit:
                 self.receivers[edge].contact()
                 return [self._resume(edge)]
             case CheckpointWanted() | CheckpointPrepared() | CheckpointStored() | IntervalDrawn():
-                out = self._wire(self.protection.handle(event))
+                out = self._protect(event)
                 return out + self._relieve() + self._advance()
             case _:
                 assert_never(event)
@@ -168,14 +202,14 @@ class Unit:
                     self._placing.acked(edge, number)
                     return []
                 self.senders[edge].ack(number)
-                out = self._wire(self.protection.handle(AckArrived(edge, number, loads)))
+                out = self._protect(AckArrived(edge, number, loads))
                 return out + self._relieve() + self._advance()
             case RequestSent(stamp, edge, serial, number, ids, extendable):
                 request = RequestArrived(edge, stamp.epoch, serial, number, ids, extendable)
-                return self._wire(self.protection.handle(request))
+                return self._protect(request)
             case ExtensionSent(_, edge, epoch, serial, after, whole):
                 extension = ExtensionArrived(edge, epoch, serial, after, whole)
-                return self._wire(self.protection.handle(extension))
+                return self._protect(extension)
             case ResumeSent(edge=edge):
                 asking = self.senders[edge].asked(message)
                 if asking is None:
@@ -201,8 +235,8 @@ class Unit:
     def _replay(self, asking: ResumeSent) -> list[UnitInstruction]:
         edge = asking.edge
         out = [self._down(edge, message) for message in self.senders[edge].replay(asking)]
-        out += self._wire(self.protection.handle(AckArrived(edge, asking.acked, {})))
-        out += self._wire(self.protection.handle(EdgeResumed(edge)))
+        out += self._protect(AckArrived(edge, asking.acked, {}))
+        out += self._protect(EdgeResumed(edge))
         return out + self._relieve() + self._advance()
 
     # ---- finding a place after a loss -------------------------------------------------
@@ -239,7 +273,7 @@ class Unit:
         out: list[UnitInstruction] = []
         if frame > behind or lost:
             out.append(SkipFrames(behind, frame))
-        out += self._wire(self.protection.handle(FramesSkipped(frame)))
+        out += self._protect(FramesSkipped(frame))
         for edge, received in placement.received.items():
             out += [self._down(edge, message) for message in self.senders[edge].place(received)]
         out += [self._resume(edge) for edge in self.receivers]
@@ -258,14 +292,14 @@ class Unit:
         for edge, sender in self.senders.items():
             out += [self._down(edge, message) for message in sender.flush()]
         sizes = self._input_bytes.pop(event.frame)
-        out += self._wire(self.protection.handle(FrameProcessed(event.frame, event.outputs, event.state_bytes, sizes)))
+        out += self._protect(FrameProcessed(event.frame, event.outputs, event.state_bytes, sizes))
         return out + self._relieve() + self._advance()
 
     def _relieve(self) -> list[UnitInstruction]:
         """At half the bound ask for a checkpoint at once, before the queue is full."""
         if self.protection.asking or not self.queue.is_half_full:
             return []
-        return self._wire(self.protection.handle(CheckpointWanted()))
+        return self._protect(CheckpointWanted())
 
     def _advance(self) -> list[UnitInstruction]:
         """Begin every frame that is whole, not too far ahead, and has room for its outputs."""
@@ -281,33 +315,10 @@ class Unit:
             out.append(ProcessFrame(number, inputs))
         return out
 
-    # ---- from the protection's words to the wire -------------------------------------
-
-    def _wire(self, instructions: list[CheckpointInstruction]) -> list[UnitInstruction]:
-        out: list[UnitInstruction] = []
-        for instruction in instructions:
-            match instruction:
-                case SendAck(edge, number, loads):
-                    message = AckSent(self.stamp, edge, number, loads)
-                    out.append(Send(self.receivers[edge].edge.producer, message))
-                case SendRequest(edge, serial, number, ids, extendable):
-                    request = RequestSent(self.stamp, edge, serial, number, ids, extendable)
-                    out.append(Send(edge.consumer.name, request))
-                case SendExtension(edge, epoch, serial, after, whole):
-                    extension = ExtensionSent(self.stamp, edge, epoch, serial, after, whole)
-                    out.append(Send(self.receivers[edge].edge.producer, extension))
-                case (
-                    PinFrame()
-                    | UnpinFrame()
-                    | StoreCheckpoint()
-                    | PrepareCheckpoint()
-                    | CommitCheckpoint()
-                    | DrawInterval()
-                ):
-                    out.append(instruction)
-                case _:
-                    assert_never(instruction)
-        return out
+    def _protect(self, event: CheckpointEvent) -> list[UnitInstruction]:
+        """What the protection says to an event, over the wire where it is said to a neighbour."""
+        self._driver.handle(event)
+        return self._wire.taken()
 
     def _resume(self, edge: EdgeId) -> UnitInstruction:
         receiver = self.receivers[edge]

@@ -4,7 +4,7 @@ All streams share one frame clock, so a unit's position is one number: having
 processed frame m it has consumed m - delay on an input edge and sealed m on every
 output port. `delay` is 0 except on declared feedback edges.
 
-Pure data. Made by `engine.protect.checkpointer` when a run starts and by `simulation.graphs`.
+Pure data. Made by `engine.protect.wiring` when a run starts and by `simulation.graphs`.
 """
 
 from __future__ import annotations

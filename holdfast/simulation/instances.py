@@ -37,6 +37,7 @@ from holdfast.protocols.dialogue import (
     UnitMessage,
     UnpinFrame,
 )
+from holdfast.protocols.driving import carry_out_here
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
     Manifest,
@@ -228,32 +229,26 @@ class Instance:
         self._work()
 
     def _carry_out(self, instruction: UnitInstruction) -> None:
-        schedule, world = self.schedule, self.world
+        schedule = self.schedule
         match instruction:
             case Send(to, message):
                 schedule.send(self, to, message)
             case ProcessFrame():
                 self._begun.append(instruction)
-            case PinFrame(serial, frame):
-                self._pin(serial, frame)
-            case UnpinFrame(serial):
-                self._unpin(serial)
-            case StoreCheckpoint(serial, frame, queues):
-                manifest = self._pack(serial, frame, queues)
-                self._ship(self.shipping.ship(manifest, Stage.FINAL))
-            case PrepareCheckpoint(serial, frame, queues):
-                manifest = self._pack(serial, frame, queues)
-                self._ship(self.shipping.ship(manifest, Stage.PREPARE))
-            case CommitCheckpoint(serial):
-                self._ship(self.shipping.ship(self._manifests[serial], Stage.COMMIT))
-            case DrawInterval(least, most):
-                drawn = world.rng.randint(least, max(least, most))
-                self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
             case SkipFrames(after, upto):
                 self.states = {upto: self.states[after] | (upto > after)}
                 schedule.skipped(self, after, upto)
             case StepDown(epoch):
                 schedule.stepped_down(self, epoch)
+            case (
+                PinFrame()
+                | UnpinFrame()
+                | StoreCheckpoint()
+                | PrepareCheckpoint()
+                | CommitCheckpoint()
+                | DrawInterval()
+            ):
+                carry_out_here(instruction, self)
             case _:
                 assert_never(instruction)
 
@@ -276,7 +271,10 @@ class Instance:
                 count = len(self._begun)
             world.after(0.1 + 0.7 * world.rng.random(), self.frames_done, count)
 
-    def _pin(self, serial: int, frame: int) -> None:
+    # What concerns only itself (`driving.LocalCarrier`).
+
+    def pin(self, order: PinFrame) -> None:
+        serial, frame = order.serial, order.frame
         if frame not in self.states:
             raise ScheduleBroken(self.unit, f"pin of frame {frame}, which it does not hold")
         if serial in self._pins:
@@ -284,11 +282,24 @@ class Instance:
         self._pins[serial] = (frame, self.states[frame])
         self.schedule.pinned(self)
 
-    def _unpin(self, serial: int) -> None:
-        if serial in self._pins:
-            self._unpinned[serial] = self._pins.pop(serial)
+    def unpin(self, order: UnpinFrame) -> None:
+        if order.serial in self._pins:
+            self._unpinned[order.serial] = self._pins.pop(order.serial)
             if len(self._unpinned) > 2:
                 del self._unpinned[min(self._unpinned)]
+
+    def store(self, order: StoreCheckpoint) -> None:
+        self._ship(self.shipping.ship(self._pack(order.serial, order.frame, order.queues), Stage.FINAL))
+
+    def prepare(self, order: PrepareCheckpoint) -> None:
+        self._ship(self.shipping.ship(self._pack(order.serial, order.frame, order.queues), Stage.PREPARE))
+
+    def commit(self, order: CommitCheckpoint) -> None:
+        self._ship(self.shipping.ship(self._manifests[order.serial], Stage.COMMIT))
+
+    def draw(self, order: DrawInterval) -> None:
+        drawn = self.world.rng.randint(order.least, max(order.least, order.most))
+        self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
 
     def _pack(self, serial: int, frame: int, queues: tuple[tuple[EdgeId, int], ...]) -> Manifest:
         """The files of a checkpoint; their names are their hashes."""

@@ -75,7 +75,7 @@ class BesideGuards(Guards):
                 self._board.hold(stream, self._holder, 0)
         super().join(query, at, epoch)
 
-    def _acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
+    def acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
         """Heard by its own machines alone; what none of them needs again is held no longer."""
         guard.acked[edge] = self._acks[edge] = max(self._acks.get(edge, 0), frame)
         readers = self._readers.get(edge.stream)
