@@ -356,7 +356,7 @@ def _leave(end: SystemExit) -> NoReturn:
     code = end.code if isinstance(end.code, int) else int(end.code is not None)
     if isinstance(end.code, str):
         print(end.code, file=sys.stderr)
-    threading._shutdown()  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
+    threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it any more

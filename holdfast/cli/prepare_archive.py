@@ -91,7 +91,7 @@ def _dump(java: Java, archive: ClassArchive) -> str:
     """Write the archive's files; the reason, if this Java does not write them."""
     options = [f"-XX:ArchiveClassesAtExit={archive.classes}", "-Xlog:cds*=off"]
     if archive.base is not None:
-        dump = [java.home / "bin" / "java", "-Xshare:dump", f"-XX:SharedArchiveFile={archive.base}"]
+        dump = [str(java.home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedArchiveFile={archive.base}"]
         answer = subprocess.run(dump, capture_output=True, text=True, errors="replace")
         if answer.returncode or not archive.base.exists():
             said = (answer.stderr or answer.stdout).strip().splitlines()

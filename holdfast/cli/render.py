@@ -177,7 +177,9 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
 
 def edge_lines(edges: Sequence[Mapping[str, Any]]) -> list[str]:
     """Every edge of a run: who is where, and whether a loss would be made good."""
-    rows = [("edge", "produced", "queue", "consumed", "now", "stored out", "stored in", "from their backups")]
+    rows: list[tuple[str, ...]] = [
+        ("edge", "produced", "queue", "consumed", "now", "stored out", "stored in", "from their backups")
+    ]
     for edge in edges:
         now = "exact" if edge["exact"] else "relaxed" if edge["relaxed"] else "BROKEN"
         lost = {None: "not promised", True: "lossless", False: "BROKEN"}[edge["stored"]]

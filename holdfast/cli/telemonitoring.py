@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -71,7 +71,13 @@ def telemonitoring(
 
     with tempfile.TemporaryDirectory(prefix="holdfast-qrs-") as temporary:
         folder = (work or Path(temporary) / "work").absolute()
-        settings = {"lead": lead, "annotator": annotator, "frame": frame, "restart_at": restart_at, "minutes": minutes}
+        settings: dict[str, Any] = {
+            "lead": lead,
+            "annotator": annotator,
+            "frame": frame,
+            "restart_at": restart_at,
+            "minutes": minutes,
+        }
         if as_json:
             result = scoring.score_qrs(score_qrs, folder, **settings)
         else:

@@ -9,6 +9,7 @@ Pure. Reads the private fields of `declare.process.StreamProcess`, its other hal
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -169,7 +170,7 @@ def _unknown_disabled(process: StreamProcess, graph: Graph) -> list[Finding]:
     return [_lost(f"port '{port}'", line, port, there) for port, line in process._disabled if port not in there]
 
 
-def _lost(what: str, line: str, word: str, there: object) -> Finding:
+def _lost(what: str, line: str, word: str, there: Iterable[str]) -> Finding:
     return Finding(
         "HF-G017",
         "UnknownOperator",

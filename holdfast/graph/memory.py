@@ -199,12 +199,12 @@ class _Walk(ast.NodeVisitor):
                 [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]
             )
         body = node.body if isinstance(node.body, list) else [node.body]
-        local, declared = _names_of(node, body)
+        local, said = _names_of(node, [*body])
         if self._scopes:  # inside: what it says to be nonlocal may be the function's own
             own = set().union(*self._scopes)
-            declared = {name for name, is_global in declared.items() if is_global or name not in own}
+            declared = {name for name, is_global in said.items() if is_global or name not in own}
         else:
-            declared = set(declared)
+            declared = set(said)
             local -= set(self._given)
         self._scopes.append(local)
         self._declared.append(declared)
@@ -213,7 +213,7 @@ class _Walk(ast.NodeVisitor):
         self._scopes.pop()
         self._declared.pop()
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(each)
         self.visit_function(node)
@@ -249,7 +249,7 @@ class _Walk(ast.NodeVisitor):
 
     # ---- what is found ----
 
-    def _keeps(self, what: str, node: ast.AST) -> None:
+    def _keeps(self, what: str, node: ast.stmt | ast.expr) -> None:
         self._search.keeps(what, self._function, node.lineno + (self._offset or 0))
 
     def _assigned(self, target: ast.expr) -> None:

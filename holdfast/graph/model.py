@@ -220,7 +220,8 @@ class Graph:
     @property
     def names(self) -> set[str]:
         """Everything a person named: vertices, streams, ports, columns declared, parameters."""
-        found = {self.name, *self.streams, *(each.name for each in (*self.operators, *self.sinks, *self.params))}
+        vertices: tuple[Operator | Sink | Param, ...] = (*self.operators, *self.sinks, *self.params)
+        found = {self.name, *self.streams, *(each.name for each in vertices)}
         found |= {edge.port for edge in self.edges()}
         schemas = [source.schema for source in self.sources] + [edge.schema for edge in self.edges()]
         for operator in self.operators:

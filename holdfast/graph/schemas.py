@@ -246,7 +246,9 @@ class _Parser:
                 self._expect(")")
             return f"decimal({precision},{scale})"
         if word in ("varchar", "char") and self._peek() == "(":
-            self._next(), self._next(), self._expect(")")
+            self._next()
+            self._next()
+            self._expect(")")
             return "string"
         if word == "array":
             self._expect("<")
@@ -262,9 +264,9 @@ class _Parser:
             return f"map<{key},{value}>"
         if word == "struct":
             self._expect("<")
-            inner = self._fields(end=">")
+            fields = self._fields(end=">")
             self._expect(">")
-            return "struct<" + ",".join(f"{named(c.name)}:{c.type}" for c in inner) + ">"
+            return "struct<" + ",".join(f"{named(c.name)}:{c.type}" for c in fields) + ">"
         raise _bad(self._declared, self._what, f"{word!r} is not a type Holdfast carries")
 
 

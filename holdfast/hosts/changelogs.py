@@ -108,7 +108,7 @@ def put_together(files: Mapping[str, bytes]) -> dict[str, bytes]:
     for store, names in stores.items():
         ways: dict[Item, list[Item]] = {}
         for item in sorted(names):
-            version, before, records = _split(_raw(files[names[item]]))
+            head, before, records = _split(_raw(files[names[item]]))
             parent = before[-1] if before else None
             if parent is None:
                 way = []
@@ -117,7 +117,7 @@ def put_together(files: Mapping[str, bytes]) -> dict[str, bytes]:
             else:
                 way = [*ways.get(parent, []), parent]
             ways[item] = way
-            whole[names[item]] = _compressed(_joined(version, way, records))
+            whole[names[item]] = _compressed(_joined(head, way, records))
     return whole
 
 

@@ -183,7 +183,7 @@ class Packer:
         for part in self._parts:
             part.adopt(near, whole.head["record"], [opened[name].files for name in self._chain], self.folder.parent)
         if self._runs.near is not None:
-            self._notes[manifest.files[0]] = self._runs.near
+            self._notes[manifest.files[0]] = dict(self._runs.near)
             self._save_notes()
 
     def content(self, name: str) -> bytes:
@@ -234,7 +234,8 @@ class Packer:
         is_base = None in found
         if is_base:
             found = [part.whole(frame, record, files) for part in self._parts]
-        own, runs = {}, {}
+        own: dict[str, Any] = {}
+        runs: dict[str, Any] = {}
         for each in found:
             own |= each.files
             runs |= each.runs

@@ -47,7 +47,7 @@ class Journal:
         self._directory, self._name, self._keep, self._sync = directory, name, keep, sync
         self._gapless, self._counted, self._vital = gapless, counted, vital
         make_folder(directory, sync=sync)
-        self._file = None
+        self._file: int | None = None
         self._entries_in_segment = 0
         self._last_n: int | None = None
         self.damage: list[StateRefused] = []

@@ -25,8 +25,11 @@ RANGES_MAX = 64
 class Refers(Protocol):
     """What is wanted of a `sources.reference.Reference`."""
 
-    path: str
-    ranges: tuple[tuple[int, int], ...]
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]: ...
 
     def to_json(self) -> dict[str, Any]: ...
 

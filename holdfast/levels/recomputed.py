@@ -105,8 +105,8 @@ def compared(
     undecided = found - len(missing) - len(extra)
     if not missing and not extra:
         return None, undecided
-    shown = [tuple(_shown(row) for row in rows[:_SHOWN]) if quote else () for rows in (missing, extra)]
-    return Differing(n, len(missing), len(extra), *shown), undecided
+    lacks, has = (tuple(_shown(row) for row in rows[:_SHOWN]) if quote else () for rows in (missing, extra))
+    return Differing(n, len(missing), len(extra), lacks, has), undecided
 
 
 def unmatched(one: Sequence[Row], other: Sequence[Row], slack: float = 0.0) -> tuple[list[Row], list[Row]]:

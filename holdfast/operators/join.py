@@ -321,4 +321,5 @@ def _renamed(expression: str, known: Mapping[str, list[str]]) -> tuple[str, str,
             why=f"emits= takes columns and 'column as name', other signs than letters in backticks; there are {', '.join(map(named, known))}",
             do="compute it with map() after the join",
         )
-    return (names[1] or names[0], *known[names[0]])
+    side, column, kind = known[names[0]]
+    return names[1] or names[0], side, column, kind

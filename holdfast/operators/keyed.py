@@ -55,14 +55,14 @@ def run_keyed(spec: KeyedSpec, batches: Iterator[pa.RecordBatch], frame: FrameCo
 def _run_frame(
     spec: KeyedSpec, store: Store, rows: pa.Table, frame: FrameContext, step: FrameStep
 ) -> tuple[list[pa.Table], Note]:
-    ports, keys, shards = _ports(spec, rows)
+    ports, given, given_shards = _ports(spec, rows)
     due, due_shards = store.due(step.boundary_us, frame.shards)
-    keys, shards = _touched_keys(pa.concat_tables([*keys, due]), np.concatenate([*shards, due_shards]))
+    keys, shards = _touched_keys(pa.concat_tables([*given, due]), np.concatenate([*given_shards, due_shards]))
     invariant(
         bool(np.isin(shards, frame.shards).all()),
         f"operator {spec.name!r} was given rows of shards it does not own",
     )
-    note = {"n": step.n, "epoch": frame.epoch, "shards": frame.shards}
+    note: dict[str, Any] = {"n": step.n, "epoch": frame.epoch, "shards": frame.shards}
     if not keys.num_rows:
         return [], Note(**note, runs={})
     touched = store.touch(keys, shards)
@@ -76,10 +76,10 @@ def _run_frame(
 
 
 def _collect(spec: KeyedSpec, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-    batches = [batch for batch in batches if batch.num_rows]
-    if not batches:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
         return spec.input_schema.empty_table()
-    return pa.Table.from_batches(batches).combine_chunks()
+    return pa.Table.from_batches(filled).combine_chunks()
 
 
 def _ports(spec: KeyedSpec, rows: pa.Table) -> tuple[list[pa.Table], list[pa.Table], list[np.ndarray]]:
@@ -128,7 +128,8 @@ def _call(
         )
     schema = pa.schema([*spec.key_schema.arrow, *spec.state.arrow])
     after = _fit(spec, step.n, "state", found[0], schema, spec.keys)
-    outs, counts = [], {}
+    outs: list[pa.Table] = []
+    counts: dict[str, int] = {}
     named = _by_stream(spec, step.n, found[1])
     for name, emitted in spec.emits:
         out = named.get(name)

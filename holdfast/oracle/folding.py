@@ -79,7 +79,7 @@ class Fold:
     def run(self, spark: SparkSession, wanted: list[int]) -> Folded:
         spark.range(0, 1, 1, 1).mapInArrow(self._task, "x int").collect()
         failed = self._folder / "failed"
-        said = json.loads(failed.read_text()) if failed.exists() else {"n": None, "error": ""}
+        said: dict[str, Any] = json.loads(failed.read_text()) if failed.exists() else {"n": None, "error": ""}
         done = [n for n in wanted if said["n"] is None or n < said["n"]]
         found = {
             stream: {n: _read(self._folder, f"{n} out {stream.split('.', 1)[-1]}") for n in done}

@@ -79,7 +79,8 @@ class Inputs:
 
     def _cut(self, name: str) -> dict[int, tuple]:
         """Frame -> references, up to the last of the run."""
-        source, found = self._graph.source(name), {}
+        source = self._graph.source(name)
+        found: dict[int, tuple] = {}
         directory = self._work / "sources" / name
         directory.mkdir(parents=True)
         opened = open_source(source, self._graph, directory, from_n=self.first, clock=self.clock, epoch=1)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -88,7 +88,8 @@ class UnitFrames:
         behind = [stream for stream in wanted if stream not in self._before_state]
         asked = sorted({n for stream in behind for n in wanted[stream]})
         before = {stream: frames for stream, frames in wanted.items() if stream in self._before_state}
-        fed, failed = {}, None
+        fed: dict[Any, Any] = {}
+        failed = None
         for made in self._upto(max(asked, default=0), before):
             if made.stream in before and made.n in before[made.stream]:
                 yield made
@@ -239,7 +240,12 @@ class UnitFrames:
         schemas = [self._schemas[edge.stream] for edge in state.inputs]
         emits = self._schemas[stream]
         if state.kind == "join":
-            made, slack = JoinQuery(spark, self._graph, state, *schemas, emits, self._times).frames(*ports, asked), 0.0
+            made, slack = (
+                JoinQuery(spark, self._graph, state, schemas[0], schemas[1], emits, self._times).frames(
+                    ports[0], ports[1], asked
+                ),
+                0.0,
+            )
         else:
             query = AggregateQuery(spark, self._tables, self._graph, state, schemas[0], emits, self._times)
             made, slack = query.frames(ports[0], asked), query.slack(ports[0])

@@ -115,8 +115,8 @@ def _of_units(kept: Kept) -> Iterator[SetAside]:
         if error and not kept.hides_values:
             why += f": {error[0]}"
         stream = next((each for each in (note.get("stream"), note.get("port"), found[2]) if each in kept.streams), "")
-        at = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
-        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, at)
+        moved = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
+        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, moved)
 
 
 def _of_sinks(kept: Kept) -> Iterator[SetAside]:
@@ -309,7 +309,7 @@ def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
     journal = Journal(source, "put-back", keep=None, sync=True, counted=True)
     last = journal.last()
-    entry = {
+    entry: dict[str, Any] = {
         "n": 1 if last is None else last["n"] + 1,
         "file": name,
         "from": str(path.relative_to(kept.root)),

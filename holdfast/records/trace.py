@@ -151,7 +151,7 @@ def _made_frame(kept: Kept, stream: str, n: int) -> FrameTrace:
     )
 
 
-def _marked(stream: str, record: FrameRecord | None, commit: dict[str, Any] | None) -> dict[str, str]:
+def _marked(stream: str, record: FrameRecord | None, commit: dict[str, Any] | None) -> dict[str, Any]:
     """From the frame's own record or, once the queue has forgotten it, from the commit record."""
     if record is not None:
         return {"kind": str(record.kind), "mark": record.mark, "why": record.reason}
@@ -238,8 +238,8 @@ def trace_lines(found: FrameTrace, depth: int = 0) -> list[str]:
         lines += [f"{pad}            {line}" for line in rest]
     if found.inputs:
         lines.append(f"{pad}  made of")
-        for each in found.inputs:
-            lines += trace_lines(each, depth + 1)
+        for made_of in found.inputs:
+            lines += trace_lines(made_of, depth + 1)
     return lines
 
 

@@ -161,7 +161,7 @@ class Ledger:
             (self._process, self._sink),
         )
         return (
-            Claim(*(each or empty for each, empty in zip(rows[0], (0, 0, "", "", "", 0), strict=True)))
+            Claim(*(each or empty for each, empty in zip(rows[0], (0, 0, "", "", "", 0), strict=True)))  # type: ignore[arg-type]
             if rows
             else None
         )

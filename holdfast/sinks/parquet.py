@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import pyarrow as pa
 import xxhash
@@ -86,7 +87,7 @@ class ParquetSink:
         self._entries: dict[int, Entry] = {}
         self._of_frame: dict[int, list] = {}  # the line of each frame
         self._last = 0
-        self._whose = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
+        self._whose: dict[str, Any] = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
         self._read_to = 0  # bytes of the ledger that `_entries` covers
         self._lines = 0
         self._may_be_torn = context.owner is not None and context.owner.may_be_torn

@@ -165,7 +165,7 @@ class PostgresSink(TableSink):
                 " letters and digits are written as %40 (@), %2F (/), %3A (:); or 'host=... dbname=...'"
             )
         name = f"holdfast {self.context.process}.{self.context.sink}"
-        options = _REACHING | {"application_name": name[:NAME_BYTES_MAX]} | options
+        options = _REACHING | {"application_name": name[:NAME_BYTES_MAX]} | options  # type: ignore[operator]
         options["client_encoding"] = "utf8"  # what COPY is handed, whatever the database keeps
         # No prepared statements: a pooler between us may give each transaction another server process.
         return psycopg.connect(**options, autocommit=True, prepare_threshold=None)

@@ -64,7 +64,7 @@ class TableSink(ABC):
         self.new_columns, self.shared = new_columns, shared
         self.taken: Taken | None = None
         self._lock = lock
-        self._connection = None
+        self._connection: Any = None
         self._was_open = False
         self._newest = 0  # the highest frame in the target before the write that is on its way
         self._out: dict[int, frozenset[int]] = {}  # rows left out, by the frame's number in its folder
@@ -215,7 +215,7 @@ class TableSink(ABC):
                 [(total,)] = self.run(f"select count(*) from {self.quoted_table}")
                 self._ledger.count_total(total)
             self.run("commit")
-        except (*self.errors, SinkError):
+        except (*self.errors, SinkError):  # type: ignore[misc]
             self._roll_back()
 
     def _store(self, batch: Sequence[tuple[FrameRecord, pa.Table]], verdicts: Sequence[Verdict]) -> None:
@@ -261,7 +261,7 @@ class TableSink(ABC):
         nothing = "nothing was written"
         try:
             self._connection = self.connect()
-        except (*self.errors, OSError) as error:
+        except (*self.errors, OSError) as error:  # type: ignore[misc]
             if self.is_away(error):
                 raise self._away(error, nothing) from error
             raise SinkError(
@@ -309,11 +309,11 @@ class TableSink(ABC):
     def _differences(self) -> list[Difference]:
         counts = self._ledger.counts()
         if self.keys:
-            expected, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
-            if expected is None:
+            total, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
+            if total is None:
                 # Written and not counted since: a run before this one was killed. Nothing at all is noticed still.
-                expected = there or min(1, sum(rows for _, rows in counts))
-            return [Difference(None, expected, there)] if there != expected else []
+                total = there or min(1, sum(rows for _, rows in counts))
+            return [Difference(None, total, there)] if there != total else []
         expected = newest_frames(counts)
         rows = self.run(
             f'select "_frame", count(*) from {self.quoted_table} where "_frame" >= ? group by 1',

@@ -101,7 +101,8 @@ class IndexedFile:
         """`ranges`: int64 (k, 2), ascending; neighbours that touch become one."""
         ranges = _joined(ranges)
         pairs: tuple[Range, ...] = tuple((int(a), int(b)) for a, b in ranges.tolist())
-        blocks, digest = (), self.digest
+        blocks: tuple[Block, ...] = ()
+        digest = self.digest
         if self.blocks:
             starts = np.array([block[0] for block in self.blocks])
             touched: set[int] = set()
@@ -168,7 +169,7 @@ def index_file(
     """Open, check against the schema; then the pieces, lazily. A Parquet file is digested first."""
     now = trusted(identity_of(path))
     options = dict(options)
-    stamps = {"ctime_ns": now.ctime_ns}
+    stamps: dict[str, Any] = {"ctime_ns": now.ctime_ns}
     if format == "parquet":
         file = open_parquet(path)
         check_fits(file.schema_arrow, schema, path)

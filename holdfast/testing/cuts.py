@@ -92,7 +92,7 @@ def _run(graph: Graph, operator: Operator, tables: list[pa.Table], frame_ms: int
     options = operator.options
     emits = tuple((stream.split(".", 1)[-1], options["emits"][stream]) for stream in operator.outputs)
     ports = tuple((e.port, Schema.of(t.schema)) for e, t in zip(operator.inputs, tables, strict=True))
-    spec = KeyedSpec(operator.name, tuple(options["keys"]), ports, options["state"], emits, operator.function, time)
+    spec = KeyedSpec(operator.name, tuple(options["keys"]), ports, options["state"], emits, operator.function, time)  # type: ignore[arg-type]
     for edge, table in zip(operator.inputs, tables, strict=True):
         if not isinstance(time, str) or time not in table.column_names:
             raise _without_time(operator, edge.stream, time)

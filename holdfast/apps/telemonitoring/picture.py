@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -80,7 +81,7 @@ def as_png(watched: Watched, path: Path, dpi: int = 100) -> None:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(13, 0.5 + 4.6 * len(patients)), facecolor=COLOURS["paper"])
         FigureCanvasAgg(figure)
-        head, *beds = figure.subfigures(1 + len(patients), 1, height_ratios=[0.5] + [4.6] * len(patients))
+        head, *beds = figure.subfigures(1 + len(patients), 1, height_ratios=[0.5] + [4.6] * len(patients))  # type: ignore[misc]
         head.set_facecolor("none")
         head.text(0.045, 0.35, "The ward", fontsize=19, fontweight="bold", color=COLOURS["ink"])
         head.text(0.19, 0.37, _key(), fontsize=10, color=COLOURS["soft"])
@@ -90,7 +91,7 @@ def as_png(watched: Watched, path: Path, dpi: int = 100) -> None:
         figure.savefig(path, dpi=dpi, facecolor=COLOURS["paper"])
 
 
-_STYLE = {
+_STYLE: Any = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9,
     "axes.edgecolor": "#c9ced3", "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
     "axes.labelcolor": COLOURS["ink"], "text.color": COLOURS["ink"], "xtick.color": COLOURS["soft"],

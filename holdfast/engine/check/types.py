@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.check.determinism import look
 from holdfast.engine.check.manners import alone, settings_of
@@ -161,7 +161,7 @@ class _Typing:
             self.schemas = dict(operator.options["emits"])
             return
         if operator.kind == "stream":
-            empty = partial(_streaming, time=graph.time, lateness_ms=operator.options.get("lateness_ms") or 0)
+            empty: Any = partial(_streaming, time=graph.time, lateness_ms=operator.options.get("lateness_ms") or 0)
         else:
             empty = _batch
         if operator.spark_conf and not settings_of(operator, spark):
@@ -186,14 +186,14 @@ class _Typing:
             made = apply_rowwise(operator.kind, operator.options, dfs, operator.outputs)
             self.findings += _beyond_a_row(operator, list(made.values()))
         self._look(list(made.values()), False)
-        found = {stream: Schema.of(df.schema) for stream, df in made.items()}
+        schemas = {stream: Schema.of(df.schema) for stream, df in made.items()}
         for stream, wanted in (operator.options.get("emits") or {}).items():
             # Of outputs=["lo", "hi"] only the names are declared.
-            if wanted is not None and stream in found and wanted != found[stream]:
+            if wanted is not None and stream in schemas and wanted != schemas[stream]:
                 self.findings.append(
-                    _differs(operator.line, stream, f"operator {operator.name!r}", wanted, found[stream])
+                    _differs(operator.line, stream, f"operator {operator.name!r}", wanted, schemas[stream])
                 )
-        self.schemas = found
+        self.schemas = schemas
         if all(each.warning for each in self.findings):
             self._refused(made)
 

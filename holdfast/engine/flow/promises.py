@@ -134,7 +134,7 @@ class PromiseWatch:
                         for now, then in zip(rows, before, strict=True):
                             now.update(then)
                         tally = tallies.get(sink.stream, Tally()).plus(gone.tally(sink.stream))
-                        found.append(_loss_status(sink.name, promise, *rows, tally))
+                        found.append(_loss_status(sink.name, promise, *rows, tally))  # type: ignore[arg-type, call-arg]
                     case _:
                         found.append(PromiseStatus(sink.name, str(promise), "kept"))
         return found

@@ -167,7 +167,7 @@ class Intake(threading.Thread):
         return not self.source.reader.bounded or self._pace != Pace()
 
     def first_time_us(self, wait_s: float | None = None) -> int | None:
-        return self._open.first_time_us() if wait_s is None else self._open.first_time_us(wait_s)
+        return self._open.first_time_us() if wait_s is None else self._open.first_time_us(wait_s)  # type: ignore[call-arg]
 
     def whom(self) -> str:
         """Its name, and what it says of itself."""

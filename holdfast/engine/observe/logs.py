@@ -32,7 +32,7 @@ LATE_EVERY_S = 60.0
 
 
 class _Formatter(logging.Formatter):
-    converter = time.gmtime
+    converter = time.gmtime  # type: ignore[assignment]
     default_msec_format = "%s.%03dZ"
     default_time_format = "%Y-%m-%dT%H:%M:%S"
 
@@ -51,7 +51,7 @@ class RunLog:
             folder / "holdfast.log", maxBytes=BYTES_MAX, backupCount=FILES_OLD, encoding="utf-8", delay=True
         )
         self._handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-        self._handler.handleError = lambda record: None  # a full disk must not end a run, nor print
+        self._handler.handleError = lambda record: None  # type: ignore[method-assign]  # a full disk must not end a run, nor print
         self._level = self._logger.level
         if self._level == logging.NOTSET:
             self._logger.setLevel(logging.INFO)

@@ -152,7 +152,7 @@ def address_of(text: str, *, may_be_open: bool = False) -> tuple[str, int]:
         found = {each[4][0] for each in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)}
     except OSError as error:
         raise _not_served(text, str(error)) from None
-    if not may_be_open and not all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in found):
+    if not may_be_open and not all(ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found):
         raise UsageError(
             "HF-E024",
             "MetricsOpen",

@@ -70,7 +70,8 @@ def read_checkpoint(folder: Path) -> Adopted:
     done = max((n for n in commits if n in offsets), default=None)
     begun = max((n for n in offsets if done is None or n > done), default=None)
     if done is None:
-        watermark, sources = 0, ()
+        watermark = 0
+        sources: tuple[SourcePosition, ...] = ()
     else:
         metadata, lines = _offsets(folder / "offsets" / str(done))
         watermark = int(metadata.get("batchWatermarkMs", 0))

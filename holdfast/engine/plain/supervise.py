@@ -93,9 +93,13 @@ def supervise(
         raise _unusable(f"tries={tries!r}", "it is a whole number, 0 or more")
     if on_degraded is not None and not callable(on_degraded):
         raise _unusable(f"on_degraded={on_degraded!r}", "it cannot be called")
-    seconds = [duration_ms(value, what=name) / 1000 for name, value in
-               (("first", first), ("longest", longest), ("window", window))]  # fmt: skip
-    return Watch(spark, RestartPolicy(tries, *seconds), on_degraded)
+    policy = RestartPolicy(
+        tries,
+        first_s=duration_ms(first, what="first") / 1000,
+        longest_s=duration_ms(longest, what="longest") / 1000,
+        window_s=duration_ms(window, what="window") / 1000,
+    )
+    return Watch(spark, policy, on_degraded)
 
 
 @dataclass

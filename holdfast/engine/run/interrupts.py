@@ -16,7 +16,7 @@ def interruptible(ask_to_stop: Callable[[], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = []
+    asked: list[int] = []
 
     def ask(number, frame):
         if asked:

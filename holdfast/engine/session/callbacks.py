@@ -103,7 +103,7 @@ class _Connection(ClientServerConnection):
             self.close(reset=True)
             return
         # It has been asked: py4j would ask again.
-        self.python_parameters = copy.copy(self.python_parameters)
+        self.python_parameters = copy.copy(self.python_parameters)  # type: ignore[has-type]
         self.python_parameters.auth_token = None
         super().wait_for_commands()
 

@@ -83,7 +83,7 @@ def open_session(
             raise _failed(error, java, places) from error
         raise
     # PySpark's server for accumulators prints a stack when the JVM it served is gone.
-    session.sparkContext._accumulatorServer.handle_error = lambda request, client: None
+    session.sparkContext._accumulatorServer.handle_error = lambda request, client: None  # type: ignore[method-assign, assignment]
     # PySpark makes these when an expression raises, by changing the logger class of the whole
     # program for a moment: two units that raise at once would get each other's error.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -107,7 +107,7 @@ def close_session(session: SparkSession | None = None, *, exit_seconds: float = 
     server, ending = ours.sparkContext._accumulatorServer, None
     if server is not None:
         ending = threading.Thread(target=server.shutdown, daemon=True)
-        server.shutdown = ending.start
+        server.shutdown = ending.start  # type: ignore[method-assign]
     with contextlib.suppress(Exception):
         ours.stop()
     _abandon(_Ours.places, exit_seconds)
@@ -234,14 +234,14 @@ def _jvm_remembered() -> Iterator[None]:
     """Ctrl-C while PySpark waits for its JVM: only PySpark knew the process, and it lived on."""
 
     def popen(*args: Any, **kwargs: Any) -> Any:
-        _Ours.proc = real(*args, **kwargs)
+        _Ours.proc = real(*args, **kwargs)  # type: ignore[assignment]
         return _Ours.proc
 
-    real, java_gateway.Popen = java_gateway.Popen, popen
+    real, java_gateway.Popen = java_gateway.Popen, popen  # type: ignore[misc, assignment]
     try:
         yield
     finally:
-        java_gateway.Popen = real
+        java_gateway.Popen = real  # type: ignore[misc]
 
 
 def _make_places(state_dir: Path) -> settings.Places:

@@ -36,7 +36,7 @@ def freeze_after_warm_up() -> None:
             gc.freeze()
         return found
 
-    gc.collect = collect_then_freeze
+    gc.collect = collect_then_freeze  # type: ignore[assignment]
 
 
 if __name__ == "__main__":

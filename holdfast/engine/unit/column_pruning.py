@@ -53,7 +53,7 @@ def map_in_arrow(df: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any
     from pyspark.sql.pandas.functions import pandas_udf
     from pyspark.util import PythonEvalType
 
-    udf = pandas_udf(function, returnType=ddl, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    udf = pandas_udf(function, returnType=ddl, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
     column = udf(*(df[quoted(name)] for name in df.columns))
     return DataFrame(df._jdf.mapInArrow(column._jc, False, None), df.sparkSession)
 

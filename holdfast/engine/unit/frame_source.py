@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +62,8 @@ class FrameTicks(DataSource):
 class _Ticks(SimpleDataSourceStreamReader):
     def __init__(self, path: Path, after: int) -> None:
         self._path, self._after = path, after
-        self._stamp, self._permits = None, []
+        self._stamp: tuple[int, int] | None = None
+        self._permits: list[Any] = []
 
     def initialOffset(self) -> dict:
         return {"n": self._after, "inputs": []}

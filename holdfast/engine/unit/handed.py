@@ -101,7 +101,7 @@ def guard_functions() -> None:
         return create(self, handed(func, self.evalType), *args, **kwargs)
 
     guarded._is_guarded = True  # type: ignore[attr-defined]
-    UserDefinedFunction._create_judf = guarded
+    UserDefinedFunction._create_judf = guarded  # type: ignore[method-assign]
     for each in gc.get_objects():
         if type(each) is UserDefinedFunction:
             each._judf_placeholder = None  # pickled before, when it was tried by hand

@@ -98,7 +98,7 @@ def explain(
         )
     raised = raised or sql_error(text)
     if raised:
-        met = OperatorError(
+        met: HoldfastError = OperatorError(
             "HF-O001",
             "OperatorRaised",
             f"an operator of unit {unit!r} raised: {raised[-1].strip()}",

@@ -81,7 +81,7 @@ class LineFeed:
         self._changed = threading.Condition()
         self._waiting: deque[Delivery] = deque()
         self._stopped = threading.Event()
-        self._server: socketserver.BaseServer | None = None
+        self._server: Any = None
 
     @property
     def port(self) -> int:
@@ -95,11 +95,14 @@ class LineFeed:
         feed, path = self, "/" + self._address.path
 
         class Tcp(socketserver.BaseRequestHandler):
+            server: Any
+
             def handle(self) -> None:
                 with contextlib.suppress(OSError):
                     feed._lines_of(self.request, self.server.places[self.request])
 
         class Http(BaseHTTPRequestHandler):
+            server: Any
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
@@ -111,7 +114,7 @@ class LineFeed:
             def log_message(self, *args: Any) -> None:
                 """The terminal is not ours."""
 
-        made = type(
+        made: Any = type(
             "_Server", (_Guarded, ThreadingHTTPServer if self._is_http else socketserver.ThreadingTCPServer), {}
         )
         made.address_family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
@@ -335,20 +338,20 @@ class _Guarded:
             self.shutdown_request(request)
             return
         self.places[request] = guest
-        super().process_request(request, client_address)
+        super().process_request(request, client_address)  # type: ignore[misc]
 
     def shutdown_request(self, request: socket.socket) -> None:
         guest = self.places.pop(request, None)
         if guest is not None:
             self.feed.door.leave(guest)
-        super().shutdown_request(request)
+        super().shutdown_request(request)  # type: ignore[misc]
 
     def service_actions(self) -> None:
         if self.feed is not None:
             self.feed.door.show_out_late()
 
     def server_close(self) -> None:
-        super().server_close()
+        super().server_close()  # type: ignore[misc]
         if self.feed is not None:
             self.feed.door.close()
 

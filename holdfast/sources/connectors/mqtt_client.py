@@ -137,7 +137,8 @@ class MqttFeed:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CONNECT_TIMEOUT_S + 1)
             if not self._thread.is_alive() and self._wake_in >= 0:
-                os.close(self._wake_in), os.close(self._wake_out)
+                os.close(self._wake_in)
+                os.close(self._wake_out)
                 self._wake_in = self._wake_out = -1
 
     def _wake(self) -> None:
@@ -192,7 +193,7 @@ class MqttFeed:
                 return
             wants = select.POLLIN | (select.POLLOUT if self._client.want_write() else 0)
             poll.register(sock.fileno(), wants)
-            pending = self._address.scheme == "mqtts" and sock.pending() > 0
+            pending = self._address.scheme == "mqtts" and sock.pending() > 0  # type: ignore[attr-defined]
             ready = dict(poll.poll(0 if pending else 1000))
             if self._wake_in in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -249,7 +250,7 @@ class MqttFeed:
     def _on_message(self, client, userdata, message: mqtt.MQTTMessage) -> None:
         topic = message.topic
         about = {"given": self._topic.given(topic), "where": f"topic {topic}"}
-        items = list(split_payload(message.payload, **about))
+        items = list(split_payload(bytes(message.payload), **about))
         key, token = "", (self._connection, message.mid)
         if self._tells_repeats:  # QoS 0 too: it never comes again, but a batch without keys would hide those before it
             seen = xxhash.xxh3_64(topic.encode() + b"\0" + message.payload).hexdigest()

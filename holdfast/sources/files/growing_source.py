@@ -293,7 +293,7 @@ class OpenGrowing:
             fails = self._context.bad == "fail"
             named = tuple((name, tuple(value) if isinstance(value, list) else value) for name, value in known.options)
             where = (named, self._context.schema, known.path, known.pos)
-            found = stretches(block, end, known.format, *where, missing=missing, first_only=fails)
+            found = stretches(block, end, known.format, *where, missing=str(missing), first_only=fails)
             if (yield from self._of_stretches(known, block, named, found, dry)):
                 return
             self._waits(known, waits)

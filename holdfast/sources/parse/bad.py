@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -60,8 +60,8 @@ class Bad:
 
 
 def halved(
-    rows: Sequence[object], attempt: Callable[[Sequence[object]], pa.Table], first_only: bool
-) -> tuple[list[pa.Table], list[tuple[int, Exception]]]:
+    rows: Sequence[Any], attempt: Callable[[Sequence[Any]], pa.Table], first_only: bool
+) -> tuple[list[pa.Table], list[tuple[int, Any]]]:
     """Tables of all good rows in order, and (place, error) of each bad one; or up to the first bad one.
 
     All at once if all are good; otherwise in halves, so that one bad row among

@@ -59,7 +59,7 @@ def refuse_rounded(value: Any, kind: pa.DataType, name: str) -> None:
             for each in value:
                 refuse_rounded(each, kind.value_type, name)
     elif kinds.is_float32(kind):
-        if isinstance(value, Real) and math.isfinite(value) and abs(value) >= _FLOAT_MAX:
+        if isinstance(value, Real) and math.isfinite(value) and abs(value) >= _FLOAT_MAX:  # type: ignore[operator]
             raise ValueError(f"{name} = {value!r} would become infinite as float; declare double")
     elif kinds.is_timestamp(kind):
         if isinstance(value, Number):

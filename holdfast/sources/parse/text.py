@@ -22,6 +22,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -108,9 +109,9 @@ def read_bytes(path: str, start: int, stop: int) -> bytes:
     try:
         found = os.stat(path)
         with _one_at_a_time:
-            file = _inflating(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
-            file.seek(start)
-            return file.read(stop - start)
+            inflated = _inflating(path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+            inflated.seek(start)
+            return inflated.read(stop - start)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, "gzip", error) from error
 
@@ -208,7 +209,7 @@ def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
         io.StringIO(line, newline=""),
         delimiter=options.get("delimiter", ","),
         quotechar=options.get("quote") or '"',
-        quoting=quoting,
+        quoting=quoting,  # type: ignore[arg-type]
     )
     return tuple(next(rows, []))
 
@@ -218,18 +219,18 @@ def csv_columns(path: str, options: dict, declared: Schema) -> tuple[str, ...]:
 
 def parse(block: bytes, format: str, options: tuple, schema: Schema, path: str, byte: int) -> pa.Table:
     """The declared columns of a block; an unreadable row is named by its line."""
-    options = dict(options)
-    if (marked := row_with_bom(block, csv_mark(format, options), byte)) is not None:
+    chosen = dict(options)
+    if (marked := row_with_bom(block, csv_mark(format, chosen), byte)) is not None:
         raise bad_row(path, byte + marked, BOM_INSIDE)
     error: Exception | None = None
     for unit, zone in _TIMES:
         try:
-            return fit(_parsed(block, format, options, schema, unit, zone), schema, path)
+            return fit(_parsed(block, format, chosen, schema, unit, zone), schema, path)
         except pa.ArrowInvalid as failed:
             error = error or failed
             if not _has_times(schema):
                 break
-    raise bad_row(path, byte + _find_bad(block, format, options, schema), _short(error))
+    raise bad_row(path, byte + _find_bad(block, format, chosen, schema), _short(error))
 
 
 def parsed(block: bytes, format: str, options: dict, schema: Schema, unexpected: str) -> pa.Table:
@@ -302,7 +303,7 @@ def _read_json(block: bytes, types: pa.Schema, unexpected: str) -> pa.Table:
 
 
 def _read_csv(block: bytes, types: pa.Schema, options: dict) -> pa.Table:
-    quote = options.get("quote") or False
+    quote: Any = options.get("quote") or False
     quoted = bool(quote) and quote.encode() in block
     return arrow_csv.read_csv(
         pa.BufferReader(block),
