@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.messages import (
     AckSent,
     CheckId,
     ExtensionSent,
     FrameSent,
-    Kind,
     Loads,
     OfferSent,
     RefusalSent,

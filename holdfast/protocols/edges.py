@@ -47,7 +47,7 @@ from holdfast.protocols.messages import (
 from holdfast.protocols.queue import FrameQueue
 from holdfast.protocols.wiring import EdgeId, Frame, InputEdge, OutputEdge
 
-__all__ = ["Arrival", "Receiver", "Sender", "wanted"]
+__all__ = ["FrameArrival", "Receiver", "Sender", "wanted"]
 
 
 def wanted(number: Frame, delay: int, first: Frame = 1) -> Frame | None:
@@ -147,7 +147,7 @@ class Sender(_End):
         return OfferSent(self._stamp, self.edge.edge, first, answer=True)
 
 
-class Arrival(Enum):
+class FrameArrival(Enum):
     NEW = "new"
     DUPLICATE = "duplicate"
     GAP = "gap"
@@ -167,7 +167,7 @@ class Receiver(_End):
         self._contact = 0  # askings so far
         self._gap: Frame | None = None  # the gap behind this number has been asked for
 
-    def accept(self, message: FrameSent) -> Arrival:
+    def accept(self, message: FrameSent) -> FrameArrival:
         if self._sender != message.stamp.epoch:
             self._sender = message.stamp.epoch
             self.contact()
@@ -178,16 +178,16 @@ class Receiver(_End):
                 held is None or (held.checksum == frame.checksum and held.kind is frame.kind),
                 f"frame {number} of {self.edge.edge!s} came again with other content",
             )
-            return Arrival.DUPLICATE
+            return FrameArrival.DUPLICATE
         if number > self.received + 1:
             self._ahead[number] = frame
-            return Arrival.GAP
+            return FrameArrival.GAP
         self._held[number] = frame
         while number + 1 in self._ahead:
             number += 1
             self._held[number] = self._ahead.pop(number)
         self.received = number
-        return Arrival.NEW
+        return FrameArrival.NEW
 
     def should_ask(self) -> bool:
         """Once per gap: the frames behind the first one of it bring no news."""

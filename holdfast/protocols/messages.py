@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.wiring import EdgeId, Frame, UnitId
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "ClaimSent",
     "ExtensionSent",
     "FrameSent",
-    "Kind",
     "Loads",
     "Manifest",
     "OfferSent",
@@ -37,13 +37,6 @@ __all__ = [
     "StoreSent",
     "Verdict",
 ]
-
-
-class Kind(Enum):
-    """How a frame number was sealed. TENTATIVE lanes live in another protocol."""
-
-    STABLE = "stable"
-    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)

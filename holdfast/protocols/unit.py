@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.dialogue import (
     AckArrived,
     CheckpointEvent,
@@ -49,14 +50,13 @@ from holdfast.protocols.dialogue import (
     UnitMessage,
 )
 from holdfast.protocols.driving import MachineDriver
-from holdfast.protocols.edges import Arrival, Receiver, Sender
+from holdfast.protocols.edges import FrameArrival, Receiver, Sender
 from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import invariant
 from holdfast.protocols.messages import (
     AckSent,
     ExtensionSent,
     FrameSent,
-    Kind,
     OfferSent,
     RefusalSent,
     RequestSent,
@@ -193,9 +193,9 @@ class Unit:
             case FrameSent(edge=edge):
                 receiver = self.receivers[edge]
                 arrival = receiver.accept(message)
-                if arrival is Arrival.GAP:
+                if arrival is FrameArrival.GAP:
                     return [self._resume(edge)] if receiver.should_ask() else []
-                return self._advance() if arrival is Arrival.NEW else []
+                return self._advance() if arrival is FrameArrival.NEW else []
             case AckSent(edge=edge, frame=number, loads=loads):
                 self.senders[edge].note_ack(message)
                 if self._placing is not None:

@@ -15,9 +15,9 @@ from functools import cache
 from random import Random
 from zlib import crc32
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.dialogue import OutputFrame
 from holdfast.protocols.invariants import invariant
-from holdfast.protocols.messages import Kind
 from holdfast.protocols.none import ACK_LAG
 from holdfast.protocols.wiring import Consumer, EdgeId, InputEdge, OutputEdge, UnitId, Wiring
 

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from holdfast.engine.flow.queues import Sealed, StreamQueue
 from holdfast.engine.flow.scheduler import Board
 from holdfast.errors import Broken, FrameDiffers
-from holdfast.protocols.edges import Arrival, Receiver, Sender, wanted
+from holdfast.frames.identity import Kind
+from holdfast.protocols.edges import FrameArrival, Receiver, Sender, wanted
 from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import BrokenInvariant
-from holdfast.protocols.messages import AckSent, FrameSent, Kind, OfferSent, RefusalSent, ResumeSent, Stamp
+from holdfast.protocols.messages import AckSent, FrameSent, OfferSent, RefusalSent, ResumeSent, Stamp
 from holdfast.protocols.queue import FrameQueue, MadeOtherwise
 from holdfast.protocols.wiring import Consumer, InputEdge, OutputEdge
 from tests.protocols.wirings import e, sealed
@@ -72,7 +73,7 @@ def _deliver(sender, receiver, message, flying, taken):
             receiver.contact()
             flying.append(receiver.ask(0, lossy=False, has_place=True))
         case FrameSent():
-            if receiver.accept(message) is Arrival.GAP and receiver.should_ask():
+            if receiver.accept(message) is FrameArrival.GAP and receiver.should_ask():
                 flying.append(receiver.ask(0, lossy=False, has_place=True))
             while receiver.received > len(taken):
                 number = len(taken) + 1
@@ -135,7 +136,7 @@ def test_who_lost_its_place_keeps_no_frame_of_an_earlier_producer():
         receiver.accept(FrameSent(A, EDGE, number, Kind.STABLE, number, 1))
     assert receiver.ask(0, lossy=True, has_place=False).after is None
     assert receiver.received == 0
-    assert receiver.accept(FrameSent(A, EDGE, 1, Kind.STABLE, 99, 1)) is Arrival.NEW
+    assert receiver.accept(FrameSent(A, EDGE, 1, Kind.STABLE, 99, 1)) is FrameArrival.NEW
 
 
 def test_frames_that_were_skipped_are_not_waited_for():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.dialogue import (
     FrameProcessed,
     InputFrame,
@@ -14,13 +15,12 @@ from holdfast.protocols.dialogue import (
     StepDown,
 )
 from holdfast.protocols.ecoc import Ecoc
-from holdfast.protocols.edges import Arrival, Receiver
+from holdfast.protocols.edges import FrameArrival, Receiver
 from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
     AckSent,
     FrameSent,
-    Kind,
     OfferSent,
     RefusalSent,
     ResumeSent,
@@ -191,7 +191,7 @@ def test_feedback_delivers_an_earlier_frame_and_nothing_before_its_first():
     """Frame n of a loop needs n - 1 of itself; n would be a deadlock."""
     receivers = {e.edge: Receiver(e, 0, ME, Fence()) for e in LOOP.inputs}
     ports = InputPorts(receivers)
-    assert receivers[e("log>sensor")].accept(frame(e("log>sensor"), 1).message) is Arrival.NEW
+    assert receivers[e("log>sensor")].accept(frame(e("log>sensor"), 1).message) is FrameArrival.NEW
     assert ports.ready(1)
     assert ports.take(1)[1] is None
     receivers[e("log>sensor")].accept(frame(e("log>sensor"), 2).message)

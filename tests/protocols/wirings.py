@@ -1,7 +1,8 @@
 """Small wirings that the protocol tests share, and words to build events with."""
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.dialogue import FrameProcessed, OutputFrame
-from holdfast.protocols.messages import CheckId, Kind
+from holdfast.protocols.messages import CheckId
 from holdfast.protocols.wiring import EdgeId, InputEdge, OutputEdge, Wiring
 
 

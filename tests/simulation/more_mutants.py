@@ -14,7 +14,7 @@ from holdfast.protocols.dialogue import (
     UnpinFrame,
 )
 from holdfast.protocols.ecoc import Ecoc
-from holdfast.protocols.edges import Arrival, Receiver, Sender
+from holdfast.protocols.edges import FrameArrival, Receiver, Sender
 from holdfast.protocols.extended import Extended
 from holdfast.protocols.fencing import Fence
 from holdfast.protocols.messages import ClaimSent, RefusalSent, Stage, Verdict
@@ -78,7 +78,7 @@ class GoesBack(Receiver):
 
     def accept(self, message):
         arrival = super().accept(message)
-        if arrival is Arrival.DUPLICATE:
+        if arrival is FrameArrival.DUPLICATE:
             self.received = message.frame
         return arrival
 

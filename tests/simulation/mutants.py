@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from holdfast.protocols.activation import Activation
 from holdfast.protocols.dialogue import SendExtension, StoreCheckpoint
 from holdfast.protocols.ecoc import Ecoc
-from holdfast.protocols.edges import Arrival, Receiver, Sender
+from holdfast.protocols.edges import FrameArrival, Receiver, Sender
 from holdfast.protocols.extended import Extended
 from holdfast.protocols.fencing import EpochRegister
 from holdfast.protocols.messages import (
@@ -131,10 +131,10 @@ class UnitNoReplay(Unit):
 class SkipsGaps(Receiver):
     def accept(self, message):
         arrival = super().accept(message)
-        if arrival is Arrival.GAP:
+        if arrival is FrameArrival.GAP:
             self._held[message.frame] = self._ahead.pop(message.frame)
             self.received = message.frame
-            return Arrival.NEW
+            return FrameArrival.NEW
         return arrival
 
 
