@@ -85,7 +85,15 @@ def newest(side: str, folder: Path) -> int:
 def start(side: str, folder: Path, environment: dict[str, str]) -> subprocess.Popen:
     command = [sys.executable, "job.py"]
     if side == "ours":
-        command = [sys.executable, "-c", "from holdfast.cli.main import main; main()", "run", "job.py", "--rate", "fast"]
+        command = [
+            sys.executable,
+            "-c",
+            "from holdfast.cli.main import main; main()",
+            "run",
+            "job.py",
+            "--rate",
+            "fast",
+        ]
     with open(folder / "said", "ab") as said:
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=said, stderr=said, start_new_session=True)
 

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("graph",),
     ("frames",),
     ("levels", "protocols"),
-    ("journals", "simulation"),
+    ("journals", "models", "simulation"),
     ("operators", "sinks", "sources"),
     ("hosts",),
     ("records",),

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.cli import adopting, render, setting_aside, simulating, telemonitoring, verifying, watching
+from holdfast.cli import adopting, predicting, render, setting_aside, simulating, telemonitoring, verifying, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -299,6 +299,7 @@ setting_aside.add_to(app)
 adopting.add_to(app)
 simulating.add_to(app)
 verifying.add_to(app)
+predicting.add_to(app)
 app.add_typer(telemonitoring.app, name="demo")
 
 

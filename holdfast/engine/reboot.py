@@ -20,7 +20,7 @@ __all__ = ["boot_id", "cut_torn", "mark_booted", "may_be_torn"]
 
 _BOOT = "boot"
 # Synced at every line: only the last one can be torn.
-_SYNCED = ("changes", "put-back")
+_SYNCED = ("changes", "declared", "put-back")
 _SEALS = "seals.jsonl"
 
 

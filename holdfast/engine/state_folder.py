@@ -10,7 +10,7 @@
     sources/NAME/     the reader's own log or index
     streams/NAME/     sealed frames that somebody still needs
     units/NAME/       permits, commits, Spark checkpoint by epoch, state runs
-    sinks/NAME/       rows that a target refused, and that they were left out
+    sinks/NAME/       rows that a target refused, and that they were left out; what it was handed, if nobody can ask it
     staging/          what is being sealed; nothing here is needed after a crash
 
 The kernel releases the lock when its holder dies, however it dies, so a new run
@@ -26,21 +26,24 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.atomic import make_folder, sweep, sync_folder, sync_names, write_whole
 from holdfast.engine import reboot
 from holdfast.engine.trusted import owned_by_another
 from holdfast.errors import StateRefused
+from holdfast.frames.files import list_frames
 from holdfast.graph.model import Graph
+from holdfast.graph.units import Unit
 from holdfast.hosts.hosts import Homes, identity_of
 from holdfast.journals.journal import Journal
 from holdfast.journals.lock import is_held
 from holdfast.journals.notes import as_note, as_word, damaged_note, read_note, read_word
 from holdfast.sinks.owners import Owner
 
-__all__ = ["StateFolder", "forget_unit", "state_folder"]
+__all__ = ["StateFolder", "forget_strangers", "forget_unit", "state_folder"]
 
 # A ledger keeps the id of its last start: a process that is refused ten times a minute needs a week to forget it.
 _STARTS_MAX = 100_000
@@ -276,6 +279,21 @@ def _begun(path: Path) -> str:
 def _made(path: Path) -> Path:
     make_folder(path, sync=True, mode=0o700)
     return path
+
+
+def forget_strangers(folder: StateFolder, units: Sequence[Unit], old: Mapping[str, Any] | None) -> None:
+    """What units and streams of the same names left here belongs to nobody, where the deployment before had none of that name.
+
+    A stream that was taken out and is put back begins where the process stands: frames of then were made by other code,
+    from a state that is gone, and waited for somebody else.
+    """
+    for unit in units:
+        if unit.name not in (old or {}).get("start", {}):
+            forget_unit(folder.unit(unit.name))
+        for stream in unit.outputs:
+            if old is not None and stream not in old.get("streams", {stream: ""}):
+                for _, _, path in list_frames(folder.stream(stream)):
+                    path.unlink(missing_ok=True)
 
 
 def forget_unit(folder: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from holdfast.errors import StateRefused
 from holdfast.journals.incidents import Incidents
 from holdfast.journals.journal import Journal
+from holdfast.journals.shown import shown_to
 from holdfast.protocols.remaking import Facts, Plan, Refusal, UnitFacts, decide
 from holdfast.records.cleaning import held_still
 from holdfast.records.kept import Kept
@@ -141,8 +142,9 @@ def _facts(kept: Kept, n: int) -> Facts:
     for sink, target in deployment.get("targets", {}).items():
         stream = target["stream"]
         entry = entry_in(target, kept.process, sink, n)
-        # Who cannot be asked has acknowledged what left the queue; what is there waits for somebody.
-        has = entry.has if entry.has is not None else n not in queued.get(stream, ())
+        # Who cannot be asked has acknowledged what left the queue; of what is there, what it was handed is written down.
+        handed = shown_to(kept.root / "sinks" / sink, stream)
+        has = entry.has if entry.has is not None else n <= handed or n not in queued.get(stream, ())
         written.setdefault(stream, {})[sink] = n if has else n - 1
     return Facts(units, queued, unreadable, written)
 

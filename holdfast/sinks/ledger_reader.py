@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LedgerEntry", "entry_in", "target_of"]
+__all__ = ["LedgerEntry", "can_be_asked", "entry_in", "target_of"]
 
+_ASKED = ("sqlite", "duckdb", "parquet")
 _QUERY = (
     'select kind, checksum, epoch, "rows" from _holdfast_ledger where process = ? and sink = ? and frame = ?',
     "select * from _holdfast_epoch where process = ? and sink = ?",
@@ -47,11 +48,16 @@ def target_of(writer: Any, base: str) -> dict[str, Any]:
     return found
 
 
+def can_be_asked(target: Mapping[str, Any]) -> bool:
+    """Whether the ledger of such a sink can be read from here."""
+    return target.get("kind") in _ASKED
+
+
 def entry_in(target: Mapping[str, Any], process: str, sink: str, n: int) -> LedgerEntry:
     """What the sink's ledger says about frame n."""
     path = Path(target.get("path", ""))
     kind = target.get("kind", "")
-    if kind not in ("sqlite", "duckdb", "parquet"):
+    if not can_be_asked(target):
         return LedgerEntry(None, why=f"a {kind or 'foreign'} sink has no ledger that can be read from here")
     if not path.exists():
         return LedgerEntry(False, why=f"{path.name} is not there")

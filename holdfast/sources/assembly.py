@@ -213,6 +213,17 @@ class Assembly:
                 late_rows=fields["late_rows"],
             )
 
+    def pass_over(self, first: int) -> None:
+        """Frames below `first` were made without this source: what is open of them is late, and comes in `first`."""
+        for n in sorted(n for n in self._open if n < first):
+            left, into = self._open.pop(n), self._at(first)
+            rows = sum(reference.rows for reference in left.kept) + sum(_count(ranges) for _, ranges in left.parts)
+            into.kept, into.parts = into.kept + left.kept, into.parts + left.parts
+            into.kept_apart, into.apart = into.kept_apart + left.kept_apart, into.apart + left.apart
+            into.kept_bytes += left.kept_bytes
+            into.late_rows += max(rows, left.late_rows)
+        self.next = max(self.next, first)
+
     def _at(self, n: int) -> _Open:
         state = self._open.get(n)
         if state is None:
@@ -363,6 +374,10 @@ def _references(
         size += file.weight(reference)
         found.append(reference)
     return tuple(found), size
+
+
+def _count(ranges: np.ndarray) -> int:
+    return int((ranges[:, 1] - ranges[:, 0]).sum())
 
 
 def _show(time_us: int) -> str:

@@ -19,7 +19,7 @@ from holdfast.sources.assembly import Assembly
 from holdfast.sources.reader import SourceContext, SourceFrame
 from holdfast.sources.reference import Reference
 
-__all__ = ["check_kept", "handed_out", "taken_up"]
+__all__ = ["check_kept", "handed_out", "reached_us", "taken_up"]
 
 
 def handed_out(
@@ -44,13 +44,26 @@ def taken_up(
     *,
     by_arrival: bool,
 ) -> tuple[Cutter, Assembly]:
-    """As the last seal left them; new where there is none. Arrival never runs backwards, so nothing is late by it."""
+    """As the last seal left them; new where there is none. Arrival never runs backwards, so nothing is late by it.
+
+    A process may have gone on without the source: it is new there, or was taken out and put back. Those frames are
+    closed, so what belongs to them is late, and what was open comes with the first frame that is taken now.
+    """
     assembly = Assembly(replace(context, late="admit") if by_arrival else context, clock)
-    if state is None:
-        return Cutter(clock, 0 if by_arrival else context.grace_us), assembly
-    assembly.restore(state["open"], here)
+    cutter = Cutter(clock, 0 if by_arrival else context.grace_us)
+    if state is not None:
+        assembly.restore(state["open"], here)
+        cutter = Cutter.restored(state["cutter"])
     assembly.next = last_n + 1
-    return Cutter.restored(state["cutter"]), assembly
+    if context.from_n > assembly.next:
+        assembly.pass_over(context.from_n)
+        cutter.close(context.from_n - 1)
+    return cutter, assembly
+
+
+def reached_us(cutter: Cutter, clock: FrameClock) -> int:
+    """How far the time of a source has come: frames that are closed are over, whether an element or the clock closed them."""
+    return clock.boundary_us(cutter.closed) + cutter.grace_us if cutter.closed > 0 else clock.t0_us
 
 
 def check_kept(from_n: int, first: int, where: Path) -> None:

@@ -84,6 +84,27 @@ def test_of_two_changes_for_one_frame_the_later_holds(tmp_path):
     assert config.at(50)["limit"]["value"] == 60.0
 
 
+def declared(folder, value, frame):
+    config = Config(folder, (Param("limit", value),))
+    config.declare(frame)
+    return config
+
+
+def values(config, *frames):
+    return [config.at(n)["limit"]["value"] for n in frames]
+
+
+def test_a_declared_value_that_was_edited_holds_from_the_next_frame_on(tmp_path):
+    """A frame that is made again has the value it was made with, whatever the file says by now."""
+    assert values(declared(tmp_path, 80.0, 1), 1, 99) == [80.0, 80.0]
+    assert values(declared(tmp_path, 95.0, 11), 1, 10, 11) == [80.0, 80.0, 95.0]
+    assert values(declared(tmp_path, 95.0, 21), 10, 21) == [80.0, 95.0]
+    again = declared(tmp_path, 80, 31)  # as a whole number, which it is in all frames then
+    assert values(again, 10, 11, 31) == [80, 95, 80] and all(isinstance(each, int) for each in values(again, 10, 11))
+    change(again, "limit", 60, 5)  # what was set is in force until somebody sets another
+    assert values(Config(tmp_path, (Param("limit", 70),)), 4, 5, 40) == [80, 60, 60]
+
+
 class Outlet:
     """Stands for a sink that has frames up to a number."""
 

@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.state_folder import StateFolder
+from holdfast.engine.state_folder import StateFolder, forget_strangers
 from holdfast.errors import StateRefused
+from holdfast.frames.files import list_frames, seal_frame
+from holdfast.frames.identity import Kind
+from holdfast.graph.schemas import Schema
 from holdfast.hosts.spark_checkpoint import fork_checkpoint
 from holdfast.journals.journal import Journal
 
@@ -209,3 +213,26 @@ def test_a_folder_with_other_things_is_not_taken_for_state(tmp_path):
     for name in ("lock", ".identity.17.tmp", "starts"):  # a first start that was killed at once, or lost its power
         (tmp_path / "killed" / name).write_text("")
     StateFolder(tmp_path / "killed").acquire("kiln")
+
+
+def test_what_a_stream_of_the_same_name_left_is_not_taken_for_the_new_one(tmp_path):
+    """Frames that waited for a sink when the operator was taken out would be handed to the sink of the one put in later."""
+    folder = StateFolder(tmp_path)
+    folder.acquire("p")
+    schema = Schema.of("zone int")
+    for stream in ("gone", "here"):
+        for n in (3, 4):
+            table = schema.arrow.empty_table()
+            seal_frame(
+                folder.stream(stream), table, schema, None, stream=stream, n=n, kind=Kind.STABLE, epoch=1, boundary_us=n
+            )
+        Journal(folder.unit(stream), "commits").append({"n": 4})
+    units = [SimpleNamespace(name=name, outputs=(name,)) for name in ("gone", "here")]
+
+    forget_strangers(folder, units, {"start": {"here": 0}, "streams": {"here": "here"}})
+
+    assert [n for n, _, _ in list_frames(folder.stream("here"))] == [3, 4] and Journal(
+        folder.unit("here"), "commits"
+    ).last()
+    assert list_frames(folder.stream("gone")) == [] and Journal(folder.unit("gone"), "commits").last() is None
+    folder.release()

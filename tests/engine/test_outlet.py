@@ -20,6 +20,7 @@ from holdfast.frames.identity import Kind
 from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Sink
 from holdfast.graph.schemas import Schema
+from holdfast.journals.shown import shown_to
 from holdfast.sinks import write
 
 SCHEMA = Schema.of("zone int, mean double")
@@ -44,15 +45,15 @@ class Waits:
 class Plant:
     """A board with one stream and its sink; frames are real files."""
 
-    def __init__(self, folder, writer):
+    def __init__(self, folder, writer, state=None):
         self.folder, self.waits = folder, Waits()
         self.board = Board(closing_frames=0)
         self.board.streams["average"] = StreamQueue("average", 1 << 30, False, acked={Consumer.sink("average"): 0})
         self.board.sinks["average"] = ("average", 0)
         self.board.on_forget(lambda stream, sealed: None)
-        graph = SimpleNamespace(name="kiln", time=None, base=str(folder))
+        graph = SimpleNamespace(name="kiln", time=None, base=str(folder), durability="synced")
         self.outlet = Outlet(
-            Sink("average", writer, "average"), graph, SCHEMA, board=self.board, epoch=1,
+            Sink("average", writer, "average"), graph, SCHEMA, board=self.board, epoch=1, folder=state,
             clock=lambda: 1000.0, wait=self.waits, chance=lambda: 0.0,
         )  # fmt: skip
 
@@ -237,3 +238,51 @@ def test_tries_go_on_for_days_without_growing_further_apart(tmp_path):
     plant.written(1)
     plant.end()
     assert len(pauses) == 1100 and max(pauses) == pauses[-1] == 30.0
+
+
+class Refusing:
+    """A database that has a ledger, which cannot be read from here, and refuses frame 2."""
+
+    idempotent = True
+
+    def __init__(self):
+        self.frames = []
+
+    def open(self, context):
+        return self
+
+    def last(self):
+        return max(self.frames, default=0)
+
+    def write(self, batch):
+        for record, _ in batch:
+            if record.n == 2:
+                raise SinkError("HF-K001", "TableDoesNotFit", "no")
+            self.frames.append(record.n)
+        return [True] * len(batch)
+
+    def close(self):
+        pass
+
+
+def test_what_a_sink_was_handed_is_written_down_before_it_sees_it(tmp_path):
+    """A function that raises has seen the frame; a database that refused it has not."""
+    folder, seen = tmp_path / "state", []
+
+    def called(table, frame):
+        seen.append((frame, shown_to(folder / "sinks" / "average", "average")))
+        if frame == 2:
+            raise ValueError("it is full")
+
+    refusing = Refusing()
+    for writer, kept in ((write.callback(called), 2), (refusing, 1)):
+        plant = Plant(tmp_path, writer, state=folder)
+        plant.outlet.start()
+        plant.seal(1)
+        plant.written(1)
+        plant.seal(2)
+        plant.outlet.join(timeout=60)
+        assert isinstance(plant.board.error, SinkError)
+        assert shown_to(folder / "sinks" / "average", "average") == kept
+        assert shown_to(folder / "sinks" / "average", "another") == 0
+    assert seen == [(1, 1), (2, 2)] and refusing.frames == [1]

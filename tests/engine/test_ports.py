@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.flow.ports import first_wanted, stand_ports
+from holdfast.engine.flow.ports import first_read, first_wanted, stand_ports
 from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputState
 from holdfast.engine.flow.scheduler import Board, UnitState
 from holdfast.errors import StateRefused
@@ -88,3 +88,38 @@ def test_a_new_feedback_port_reads_a_file_again_and_of_a_live_source_what_comes(
     made = board(UnitInputState("rows", 3))
     assert stood(made, OLD, once={"rows"})[0]["b"]["rows@3"] == 6
     assert first_wanted(made, {"b": 6}, "rows") == 6
+
+
+def test_a_source_that_is_new_and_cannot_be_read_again_begins_behind_the_last_of_its_readers():
+    """What it gives comes to all who read it, however far behind one of them is, and a restart takes the same for empty."""
+    old = OLD | {"sources": ["rows"], "start": {"a": 0, "b": 0}}
+    made = board(UnitInputState("live"), at=5)
+    made.streams["live"] = StreamQueue("live", 1000, True)
+    made.units["a"] = UnitState("a", (UnitInputState("live", 2),), ("a",), permitted=9, processed=9)
+    at = {"a": 3, "b": 4}  # on hosts: they may have to go back
+
+    ports, told = stand_ports(made, at, old, once=("live",), has_hosts=True)
+
+    assert ports == {"b": {"rows@0": 1, "live@0": 10}, "a": {"live@2": 10}}
+    assert told == ["source live begins with frame 10, where the process stands"]
+    assert first_wanted(made, at, "live") == 10
+    assert [each and each.n for _, each in made.next_permit(made.units["b"]).inputs] == [6, None]
+    again, told = stand_ports(
+        made, at, old | {"sources": ["rows", "live"], "ports": ports}, once=("live",), has_hosts=True
+    )
+    assert (again, told) == (ports, [])
+
+
+@pytest.mark.parametrize(("stored", "kept", "read"), [(0, 1, 1), (0, 4, 4), (3, 1, 4), (3, 5, 5), (0, 6, 6), (0, 9, 6)])
+def test_a_source_is_read_from_what_a_unit_may_need_as_far_as_that_is_kept(stored, kept, read):
+    """Unit b is at 5. Without a backup it may need all again, but what is no longer there is needed only if it takes it now."""
+    made = board()
+    assert first_read(made, {"b": stored + 1}, {"b": 6}, "rows", kept) == read
+
+
+def test_a_source_that_takes_the_name_of_one_that_could_be_read_again_begins_where_the_process_stands():
+    """A recording was tried first, on hosts; then the sensor is declared under the same name."""
+    made = board(at=5)
+    ports, told = stand_ports(made, {"b": 3}, OLD, once=("rows",), has_hosts=True, unsealed=("rows",))
+    assert ports == {"b": {"rows@0": 6}} and len(told) == 1
+    assert first_read(made, {"b": 3}, {"b": 6}, "rows", 1) == 6

@@ -14,6 +14,7 @@ from holdfast.graph.hosting import Backup, Host
 from holdfast.graph.secrets import Secret
 from holdfast.hosts.hosts import Homes
 from holdfast.hosts.local_checkpoint import write_instance
+from holdfast.hosts.remembered import Remembered
 from holdfast.journals.journal import Journal
 from holdfast.protocols.messages import Verdict
 from tests.hosts.checkpoints import request
@@ -38,7 +39,7 @@ class Machine:
 
     def __init__(self, root, key: Secret | None = None) -> None:
         self.root, self.key = root, key
-        self.begun = 0
+        self.begun = self.born = 0
 
     def start(self, host: str):
         folder = StateFolder(self.root / "state")
@@ -47,7 +48,7 @@ class Machine:
         homes = Homes(folder.root, hosts, Backup((str(self.root / "store"),), 1, 1, self.key), [("u", host, ("s",))])
         homes.open()
         unit = SimpleNamespace(name="u", outputs=("s",), host=host)
-        recovery = Recovery(folder, homes, [unit], Settled(), lambda _: self.begun)
+        recovery = Recovery(folder, homes, [unit], Settled(), lambda _: self.begun, lambda _: self.born)
         try:
             begun = recovery.begin("u", epoch)
         finally:
@@ -147,5 +148,21 @@ def test_with_a_key_a_replayed_checkpoint_is_refused_and_both_remedies_work(tmp_
     assert machine.frame_at(machine.start("a")) == 8
 
     twin = Machine(tmp_path.with_name("twin"), Secret("HOLDFAST_TEST_KEY"))
-    twin.begun = 8  # --fresh: its state begins anew after frame 8
-    assert twin.frame_at(twin.start("a")) == 0
+    # --fresh: its state begins anew after the last frame that is known of it (`engine.recover.made`)
+    twin.begun = Remembered(twin.root / "state" / "stores").stored("u")[1]
+    started = twin.start("a")
+    assert (twin.begun, started[0].stored("u"), twin.frame_at(started)) == (8, 8, 0)
+
+
+def test_checkpoints_of_a_state_from_before_it_began_anew_are_not_used(machine):
+    """The unit was ahead when it was taken out. Put in again, it begins where the others stand, and loses its host."""
+    machine.worked(machine.start("a"), 4)
+    machine.begun, machine.born = 2, 2
+    shutil.rmtree(machine.root / "a")
+
+    begun = machine.start("a")
+
+    assert machine.frame_at(begun) == 0 and begun[1].is_empty
+    machine.worked(begun, 6, serial=2)
+    shutil.rmtree(machine.root / "a")
+    assert machine.frame_at(machine.start("a")) == 6

@@ -10,6 +10,7 @@ from holdfast.engine.flow.queues import Sealed, StreamQueue, UnitInputState
 from holdfast.engine.flow.scheduler import Board, Hold, UnitState
 from holdfast.engine.observe.status import why_degraded
 from holdfast.engine.recover.attempts import Crew
+from holdfast.engine.recover.restore import Begun
 from holdfast.engine.recover.supervisor import Supervisor
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
@@ -261,3 +262,32 @@ def test_an_attempt_that_was_replaced_while_others_were_looked_at_is_no_death(bo
 
     assert supervisor.care("alarms").condition == "RUNNING"
     assert (supervisor.care("alarms").restarts, supervisor.care("alarms").attempt) == (1, 1)
+
+
+@pytest.mark.parametrize(("lossy", "condition"), [(False, "GIVEN_UP"), (True, "RUNNING")])
+def test_a_unit_is_not_put_back_behind_a_change_of_its_code(board, supervisor, lossy, condition):
+    """Changed after frame 4, its host is lost, and the newest checkpoint is of frame 2: who may lose makes nothing again."""
+    noted = SimpleNamespace(note=lambda *said, **more: None)
+    crew = Crew(
+        SimpleNamespace(name="ward"),
+        SimpleNamespace(raise_epoch=lambda: 7, begin_at=lambda *said: None),
+        board,
+        supervisor,
+    )
+    crew._incidents, crew._go_on = noted, lambda *said: {}
+    crew._recovery = SimpleNamespace(begin=lambda *said, **more: Begun(7, True, False, ()))
+    crew._guards = SimpleNamespace(leave=lambda name: None, is_lossy=lambda name: lossy)
+    first, second = Attempt("pulse", alive=False), Attempt("pulse", alive=True)
+    first.made_after, first.settled, first.abandon = 4, 0, lambda: None
+    second.committed, second.recover, second.start, second.unit.outputs = 2, lambda: 2, lambda spark: None, ()
+    crew.add(first, lambda **more: second)
+    supervisor.died("pulse", 5, killed())
+
+    crew._restart("pulse")
+
+    care = supervisor.care("pulse")
+    assert care.condition == condition and second.made_after == 4
+    if not lossy:
+        assert (
+            care.error.code == "HF-R051" and "frames 3 to 4 " in care.error.what and "--until-frame 4" in care.error.do
+        )

@@ -13,6 +13,7 @@ from holdfast.errors import StateRefused
 from holdfast.frames.files import read_record
 from holdfast.journals.incidents import incidents_of
 from holdfast.journals.journal import Journal
+from holdfast.journals.shown import Shown
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import asked_remakes, remake_frame
 
@@ -118,3 +119,15 @@ def test_the_command(folder, capsys):
         app(["remake", "hot", "3", "--state", str(folder.root)])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("hot 3 is made again by the next run; its checksum was ")
+
+
+@pytest.mark.parametrize("kind", ["callback", "postgres"])
+def test_what_a_sink_was_handed_that_cannot_be_asked_is_not_made_again(folder, kind):
+    """Frame 3 waits for the table, which refuses it; the other sink has it already, and would get it with other rows."""
+    targets = json.loads((folder.root / "deployment.json").read_text())["targets"]
+    deployed(folder, targets=targets | {"told": {"kind": kind, "stream": "hot"}})
+    shown = Shown(folder.root / "sinks" / "told", "hot", sync=False)
+    shown.trying(3)
+    assert refused(folder, 3) == ("HF-R071", "sink told has frames of hot up to 3")
+    shown.has_only(2)  # a database that refused it as well
+    assert remake_frame(folder.root, "hot", 3, who="ann").units == ("hot",)

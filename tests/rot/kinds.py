@@ -41,6 +41,7 @@ from holdfast.journals.incidents import Incidents, incidents_of
 from holdfast.journals.journal import Journal
 from holdfast.journals.notes import as_note
 from holdfast.journals.seals import SealJournal, seals_of
+from holdfast.journals.shown import Shown, shown_to
 from holdfast.operators.runs import RunRef, open_run_file, write_run_file
 from holdfast.operators.spec import Note, read_notes, write_note
 from holdfast.protocols.messages import Manifest
@@ -306,6 +307,20 @@ def _read_end(folder: Path) -> Any:
     return Intake._known(SimpleNamespace(_end_file=folder / "end.json"))
 
 
+def _build_shown(folder: Path) -> None:
+    Shown(folder, "hot", sync=False).trying(7)
+
+
+def _build_declared(folder: Path) -> None:
+    for frame, value in ((1, 80.0), (9, 90.0), (17, 70.0)):
+        Config(folder, (Param("limit", value),)).declare(frame)
+
+
+def _read_declared(folder: Path) -> list:
+    config = Config(folder, (Param("limit", 70.0),))
+    return [config.at(n)["limit"]["value"] for n in (1, 9, 17)]
+
+
 def _build_exclusions(folder: Path) -> None:
     for n in (4, 9):
         record = {"operator": "f", "on_error": "quarantine", "rows": 2, "error": "boom", "at": 1.0}
@@ -417,6 +432,8 @@ KINDS = [
     FileKind("sealed frame, made again", "s/*.arrow", lambda folder: _seal(folder, 1), _frames_made_again),
     FileKind("journal of commits", "commits.*", _build_commits, _read_commits, _prefix),
     FileKind("journal of parameters", "changes.*", _build_changes, _read_changes),
+    FileKind("journal of declared values", "declared.*", _build_declared, _read_declared),
+    FileKind("what a sink was handed", "shown", _build_shown, lambda folder: shown_to(folder, "hot")),
     FileKind("journal of sealed source frames", "sealed.*", _build_sealed, seals_of, _prefix),
     FileKind("journal of incidents", "records/*", _build_incidents, _read_incidents, _prefix),
     FileKind("chunk of a source log", "log/*.arrow", _build_log, _read_log),

@@ -2,7 +2,10 @@
 
 A change is decided once, written and synced, and only then takes effect; every
 unit takes the value in force at the frame it works on, and a replay takes the
-same one from the log.
+same one from the log. So does what the process declares: edited between two runs,
+it holds from the next frame on, and a frame that is made again has the old value.
+
+    config/changes.*   what was set      config/declared.*   what was declared, where it was another before
 """
 
 from __future__ import annotations
@@ -11,17 +14,20 @@ import contextlib
 import difflib
 import getpass
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
 from holdfast.graph.model import Param
 from holdfast.journals.journal import Journal
 
-__all__ = ["Change", "Config", "now", "user"]
+if TYPE_CHECKING:
+    from holdfast.engine.flow.scheduler import Board
+
+__all__ = ["Change", "Config", "next_free", "now", "user"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,30 @@ class Config:
         self._journal = Journal(directory, "changes", keep=None, sync=True, counted=True)
         self._lock = threading.Lock()
         self._changes = [Change(**entry) for entry in self._journal.entries()]
+        # What the process itself declares is code, and changes with it: from a frame on, like what is set.
+        self._declared_journal = Journal(directory, "declared", keep=None, sync=True, counted=True)
+        self._declared: list[dict[str, Any]] = list(self._declared_journal.entries())
+
+    def declare(self, frame: int) -> None:
+        """At a start: a value that is declared otherwise than before holds from this frame on; frames before it keep theirs."""
+        for name, param in self._params.items():
+            known = [each["value"] for each in self._declared if each["name"] == name]
+            if known and known[-1] == param.default:
+                continue
+            entry = {"n": len(self._declared) + 1, "frame": frame if known else 1, "name": name, "value": param.default}
+            self._declared_journal.append(entry)
+            self._declared.append(entry)
+        self._declared_journal.close()
+
+    def _declared_at(self, param: Param, frame: int) -> Any:
+        known = [each for each in self._declared if each["name"] == param.name]
+        held = [each["value"] for each in sorted(known, key=lambda each: each["frame"]) if each["frame"] <= frame]
+        if not held:
+            return param.default
+        try:
+            return type(param.default)(held[-1])  # a number may have become another kind of number
+        except (TypeError, ValueError):
+            return param.default
 
     def changes(self) -> list[Change]:
         return list(self._changes)
@@ -92,7 +122,7 @@ class Config:
 
     def at(self, frame: int) -> dict[str, dict[str, Any]]:
         """name -> {"value": ..., "per": {key: value}} in force at the frame."""
-        values = {name: {"value": param.default, "per": {}} for name, param in self._params.items()}
+        values = {name: {"value": self._declared_at(param, frame), "per": {}} for name, param in self._params.items()}
         # By frame: one that was planned for later is not undone by what was set meanwhile for frames before it.
         for change in sorted(self._changes, key=lambda each: each.frame):
             if change.frame > frame or change.name not in values:
@@ -102,6 +132,17 @@ class Config:
             else:
                 values[change.name]["per"][change.key] = change.value
         return values
+
+
+def next_free(board: Board, decided: Iterable[int]) -> int:
+    """The first frame that no unit has begun and nobody has seen. `decided`: by unit, the last that it made before.
+
+    A frame that is taken again after a crash was made with the values of then.
+    """
+    with board.changed:
+        begun = [unit.permitted for unit in board.units.values()]
+        begun += [queue.seen for queue in board.streams.values() if not queue.from_source]
+    return max([*begun, *decided], default=0) + 1
 
 
 def _refused(what: str, do: str) -> UsageError:

@@ -3,7 +3,8 @@
 A port that was not there before finds what its stream still keeps. Over a feedback edge it is
 empty before that, as it is in the first frames of a process; since when is in the deployment
 ("ports"), so that every restart takes the same frames for empty. Over any other edge the unit
-would have to leave out frames: that is refused.
+would have to leave out frames: that is refused. A source that cannot be read again, and is new in
+the process, begins for all who read it behind the last of them: what it gives comes to all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from holdfast.engine.flow.scheduler import Board
 from holdfast.errors import StateRefused
 from holdfast.graph.units import UnitInput
 
-__all__ = ["first_wanted", "known_ports", "stand_ports"]
+__all__ = ["first_read", "first_wanted", "known_ports", "stand_ports"]
 
 
 def known_ports(old: Mapping[str, Any] | None, unit: str) -> Callable[[UnitInput | UnitInputState], int | None]:
@@ -36,22 +37,45 @@ def first_wanted(board: Board, resume_at: Mapping[str, int], stream: str) -> int
     return min((_wanted(port, resume_at[unit]) for unit, port in ports), default=1)
 
 
+def first_read(board: Board, resume_at: Mapping[str, int], next_at: Mapping[str, int], source: str, kept: int) -> int:
+    """The frame with which a source is taken up; `kept` is the first that is there, `next_at` by unit what it takes now.
+
+    A unit that never had a backup, or whose backups are gone, would go back to its first frame if it lost its host as well.
+    What is no longer there cannot be held ready for that, and is not needed otherwise.
+    """
+    return max(first_wanted(board, resume_at, source), min(first_wanted(board, next_at, source), kept))
+
+
 def _wanted(port: UnitInputState, resume_at: int) -> int:
     return max(1, port.since, resume_at - port.feedback_frames)
 
 
 def stand_ports(
-    board: Board, resume_at: Mapping[str, int], old: Mapping[str, Any] | None, *, once: Collection[str], has_hosts: bool
+    board: Board,
+    resume_at: Mapping[str, int],
+    old: Mapping[str, Any] | None,
+    *,
+    once: Collection[str],
+    has_hosts: bool,
+    unsealed: Collection[str] = (),
 ) -> tuple[dict[str, dict[str, int]], list[str]]:
-    """Since which frame each port reads, for the deployment; and what is to be said of it. `once`: sources that cannot be read again."""
+    """Since which frame each port reads, for the deployment; and what is to be said of it.
+
+    `once`: sources that cannot be read again; `unsealed`: those that never gave a frame, so that frames which were
+    made are of another kind of source that had the name.
+    """
     found: dict[str, dict[str, int]] = {}
     told: list[str] = []
+    added = _added(board, old, once, unsealed)
+    told += [
+        f"source {source} begins with frame {n:,}, where the process stands" for source, n in added.items() if n > 1
+    ]
     for unit in board.units.values():
         since = known_ports(old, unit.name)
         inputs = []
         for port in unit.inputs:
             known, first = since(port), _first(board, port.stream, resume_at[unit.name], once)
-            port = replace(port, since=known or 1)
+            port = replace(port, since=added.get(port.stream) or known or 1)
             if (wanted := _wanted(port, resume_at[unit.name])) < first:
                 if known is None and port.feedback_frames:
                     port = replace(port, since=first)
@@ -64,6 +88,19 @@ def stand_ports(
         unit.inputs = tuple(inputs)
         found[unit.name] = {_key(port): port.since for port in inputs}
     return found, told
+
+
+def _added(
+    board: Board, old: Mapping[str, Any] | None, once: Collection[str], unsealed: Collection[str]
+) -> dict[str, int]:
+    """By source that is new in the process: the first frame that all who read it can take."""
+    if old is None:
+        return {}
+    readers = {
+        source: [unit.processed for unit in board.units.values() if any(port.stream == source for port in unit.inputs)]
+        for source in sorted({*once} - {*old.get("sources", once)} | {*unsealed})
+    }
+    return {source: 1 + max(done) for source, done in readers.items() if done}
 
 
 def _first(board: Board, stream: str, resume_at: int, once: Collection[str]) -> int:

@@ -12,6 +12,7 @@ a commit whose answer was lost is settled by the ledger. Any other error ends th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -31,6 +32,8 @@ from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.restarting import RestartPolicy
 from holdfast.graph.schemas import Schema
+from holdfast.journals.shown import Shown
+from holdfast.sinks.ledger_reader import can_be_asked, target_of
 from holdfast.sinks.owners import Owner
 from holdfast.sinks.writer import SinkContext
 
@@ -105,12 +108,22 @@ class Outlet(threading.Thread):
                 sink.stream,
             )
         )
+        self._shown: Shown | None = None
+        if folder is not None and not can_be_asked(target_of(sink.writer, graph.base)):
+            # Its own ledger, if it has one, says what it has; else it must be known after a loss of power too.
+            sync = not sink.writer.idempotent and graph.durability != "fast"
+            self._shown = Shown(folder / "sinks" / sink.name, sink.stream, sync=sync)
+            self._ask_what_it_has()
         self.rows = self.left_out = 0  # that this run wrote, and that the target refused
         self._halted = threading.Event()
         self._clock, self._wait, self._chance = clock, wait or self._halted.wait, chance
 
     def last(self) -> int:
         return self._open.last()
+
+    def may_have(self) -> int:
+        """The last frame that its target may have."""
+        return max(self.last(), 0 if self._shown is None else self._shown.frame)
 
     def run(self) -> None:
         try:
@@ -159,9 +172,12 @@ class Outlet(threading.Thread):
         since, tries = 0.0, 0
         while True:
             try:
+                if self._shown is not None:
+                    self._shown.trying(batch[-1][0].n)
                 written = self._open.write(batch)
             except Exception as error:
                 if not isinstance(error, SinkAway) and not is_full(error):
+                    self._ask_what_it_has()
                     raise
                 why = (getattr(error, "why", "") or str(error)).splitlines()[0]
                 since, tries = since or self._clock(), tries + 1
@@ -178,6 +194,12 @@ class Outlet(threading.Thread):
             self._say_away(None)
             # A frame that is there already got there by the commit whose answer was lost.
             return [True] * len(batch)
+
+    def _ask_what_it_has(self) -> None:
+        """After a frame was tried, or at a start: a target with a ledger has what that says, and no more."""
+        if self._shown is not None and self.sink.writer.idempotent:
+            with contextlib.suppress(Exception):  # who does not answer may have it
+                self._shown.has_only(self._open.last())
 
     def _say_away(self, away: AwaySink | None) -> None:
         with self._board.changed:

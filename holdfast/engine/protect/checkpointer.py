@@ -242,8 +242,9 @@ class Guards:
             for edge in wiring.inputs:
                 if not edge.outside and edge.producer in self._guards:
                     self._todo.append((edge.producer, EdgeResumed(edge.edge)))
-            if guard.shipper is not None and stored == 0 < at:
-                self._todo.append((name, CheckpointWanted()))  # its copies are gone, or it never had one
+            if guard.shipper is not None and at > 0 and stored < max(1, query.made_after):
+                # Its copies are gone, or it never had one; or the newest is of before its code was changed.
+                self._todo.append((name, CheckpointWanted()))
             self._drain()
         for each in self.followers:
             each.join(query, at, epoch)

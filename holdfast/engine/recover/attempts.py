@@ -21,6 +21,7 @@ from holdfast.engine.flow.marking import Marker
 from holdfast.engine.flow.scheduler import Board
 from holdfast.engine.protect.checkpointer import Guards
 from holdfast.engine.recover.frames_on_disk import frames_on_disk, neighbours
+from holdfast.engine.recover.made import Others, made_by_other_code
 from holdfast.engine.recover.remade import Awaited
 from holdfast.engine.recover.restore import Begun, Recovery
 from holdfast.engine.recover.supervisor import Supervisor
@@ -280,6 +281,9 @@ class Crew:
                         self._folder.begin_at(name, more["begun"])
             fresh = self._makers[name](epoch=epoch, frames_at_once=1, settled=old.settled, is_changed=False, **more)
             fresh.recover()
+            fresh.made_after = old.made_after
+            if fresh.committed < old.made_after and not (self._guards is not None and self._guards.is_lossy(name)):
+                raise made_by_other_code(name, fresh.committed, Others(fresh.committed + 1, old.made_after), runs=True)
             if is_restored:
                 lost = {stream for stream in fresh.unit.outputs if not self._board.streams[stream].frames}
                 frames = {stream: frames_on_disk(self._folder.stream(stream), fresh.committed) for stream in lost}

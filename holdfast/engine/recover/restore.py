@@ -54,9 +54,16 @@ class Begun:
 
 class Recovery:
     def __init__(
-        self, folder: StateFolder, homes: Homes, units: Sequence[Unit], guards: Guards, begun: Callable[[str], int]
+        self,
+        folder: StateFolder,
+        homes: Homes,
+        units: Sequence[Unit],
+        guards: Guards,
+        begun: Callable[[str], int],
+        born: Callable[[str], int] = lambda unit: 0,
     ) -> None:
-        self._folder, self._homes, self._guards, self._begun = folder, homes, guards, begun
+        """`begun`: by unit, the frame after which its state begins; `born`: the epoch in which it did. Older checkpoints are of another state."""
+        self._folder, self._homes, self._guards, self._begun, self._born = folder, homes, guards, begun, born
         self._units = {unit.name: unit for unit in units}
         self._opened: dict[str, OpenStore] = {}
         self._seal = backup_seal(folder.root, homes.key, homes.identity)
@@ -122,7 +129,9 @@ class Recovery:
             vet=vet,
         )  # fmt: skip
         self._folder.raise_epoch_to(found.epoch)
-        newest = found.manifest if found.manifest is not None and found.manifest.frame > self._begun(name) else None
+        newest = found.manifest
+        if newest is not None and (newest.frame <= self._begun(name) or newest.epoch < self._born(name)):
+            newest = None
         said += [f"a copy of unit {name} was passed over: {reason}" for reason in found.bad]
         if found.near is None:
             self._compare(name, newest, stores, said)
@@ -136,15 +145,19 @@ class Recovery:
                 self._put_back(unit, folder, opened[newest.key], newest, found)
                 said.append(f"unit {name} was put back to frame {newest.frame} from its backup")
             elif self._homes.lives.get(self._homes.host_of[name], 0) > 0:
-                said.append(
-                    f"unit {name} begins again with its first frame: neither its host nor a store has anything of it"
-                )
+                begun = self._begun(name)
+                where = f"after frame {begun}, with empty state" if begun else "again with its first frame"
+                said.append(f"unit {name} begins {where}: neither its host nor a store has anything of it")
         if found.near is not None or newest is not None:
             # Whoever claimed the epoch owns what lies here, also if it never comes to its first frame.
             write_instance(folder, found.epoch)
         self._memory.note_claim(name, found.epoch)
-        self._guards.settle(name, stores, max(found.stored, self._begun(name)), newest)
+        self._guards.settle(name, stores, max(0 if newest is None else found.stored, self._begun(name)), newest)
         return Begun(found.epoch, found.near is None, found.near is None and newest is None, tuple(said))
+
+    def stored(self, unit: str) -> int:
+        """The frame of the newest checkpoint that is known to have been stored, whoever has it now."""
+        return self._memory.stored(unit)[1]
 
     def _is_whole(self, unit: Unit, folder: Path) -> bool:
         """After the machine went down: whether what the host has can be used. Of Spark's files nobody can tell."""

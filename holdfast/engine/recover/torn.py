@@ -169,7 +169,8 @@ def go_back(
         if name in set(changed):
             raise _changed(name, goes_on + 1, last[name])
         for port in unit.inputs:
-            needed = max(1, goes_on + 1 - port.feedback_frames)
+            begins = since[name, port] if since else 1
+            needed = max(1, begins, goes_on + 1 - port.feedback_frames)
             if needed < first.get(port.stream, 1):
                 raise _gone(name, folders[name], last[name], needed, port.stream, first[port.stream])
         Journal(folders[name], "commits").cut_after(goes_on)

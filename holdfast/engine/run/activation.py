@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.check.types import infer, with_schemas
 from holdfast.engine.flow.end_of_input import closing_frames, late_stages
 from holdfast.engine.flow.gone import gone_since
-from holdfast.engine.flow.parameters import Config, now, user
-from holdfast.engine.flow.ports import first_wanted
+from holdfast.engine.flow.parameters import Config, next_free, now, user
+from holdfast.engine.flow.ports import first_read
 from holdfast.engine.flow.queues import UnitInputState, delete_frame
 from holdfast.engine.flow.scheduler import UnitState
 from holdfast.engine.flow.sink_runner import Outlet
@@ -23,11 +23,12 @@ from holdfast.engine.flow.source_runner import Intake, first_time_us, look_at
 from holdfast.engine.protect.checkpointer import Guards
 from holdfast.engine.protect.durable import Durable
 from holdfast.engine.protect.shadow import BesideGuards
+from holdfast.engine.recover.made import begun_anew, stand_code
 from holdfast.engine.recover.restore import Recovery
 from holdfast.engine.run import deployment as deployed
 from holdfast.engine.run.parts import RunParts
-from holdfast.engine.run.queues_on_disk import after_reboot, stand_sinks, stand_units
-from holdfast.engine.state_folder import forget_unit
+from holdfast.engine.run.queues_on_disk import after_reboot, first_kept, stand_sinks, stand_units
+from holdfast.engine.state_folder import forget_strangers
 from holdfast.engine.unit.ingest_query import SparkFeed
 from holdfast.engine.unit.query import UnitQuery
 from holdfast.errors import ProcessRefused, invariant
@@ -72,7 +73,8 @@ def activate(
     folder.cut_torn([unit.name for unit in units])
     parts.promises.gone = gone_since(old, units, folder.root)
     new["gone"] = parts.promises.gone.units
-    begin_units(parts, units, old, {*fresh} & {*new["stateful"]})
+    anew = {*fresh} & {*new["stateful"]}
+    done = begin_units(parts, units, old, anew)
     parts.config = Config(folder.config, parts.graph.params)
     parts.config.plan(planned, who=user(), at=now())
     board.closing_frames = closing_frames(parts.graph, units)
@@ -80,6 +82,8 @@ def activate(
     board.on_forget(delete_frame)
     board.on_written(lambda sink, last, n: parts.promises.written(sink, last, n, time.monotonic()))
     _open_sinks(parts, schemas, epoch)
+    if parts.recovery is not None:
+        begun_anew(units, anew, parts.begin, done, parts.outlets, old or {})
     parts.notes += after_reboot(folder, parts.graph, units, parts.begin, parts.outlets, old, parts.changes.names)
     for unit in units:
         add_unit(parts, unit, units, schemas, epoch, sensitive, (old or {}).get("settled", {}))
@@ -95,6 +99,9 @@ def activate(
     for name, (stream, written) in board.sinks.items():
         parts.promises.found(name, written, board.streams[stream].sealed, time.monotonic())
     new["t0_us"] = None if board.clock is None else board.clock.t0_us
+    parts.config.declare(next_free(board, [query.decided for query in parts.units]))
+    new["code"] = stand_code(board, parts.units, parts.outlets, old, new, parts.until)
+    new["born"] = parts.born
     new["start"] = {query.unit.name: query.begun for query in parts.units}
     new["settled"] = {query.unit.name: query.settled for query in parts.units}
     folder.deploy(new)
@@ -134,7 +141,8 @@ def _settle_homes(parts: RunParts, units: Sequence[Unit], old: dict) -> Homes:
         parts.folder.live_on(homes)
         parts.guards = Guards(graph, units, board, fail=board.fail)
         parts.guards.followers = [BesideGuards(graph, units, board, each, board.fail) for each in parts.beside]
-        parts.recovery = Recovery(parts.folder, homes, units, parts.guards, lambda unit: parts.begin[unit])
+        begun, born = (lambda unit: parts.begin[unit]), (lambda unit: parts.born[unit])
+        parts.recovery = Recovery(parts.folder, homes, units, parts.guards, begun, born)
         parts.units.protect(homes, parts.guards, parts.recovery)
         parts.notes += [f"host {host} had lost its folder: its units come back from their backups" for host in lost]
     elif graph.durability == "fast":
@@ -144,17 +152,21 @@ def _settle_homes(parts: RunParts, units: Sequence[Unit], old: dict) -> Homes:
     return homes
 
 
-def begin_units(parts: RunParts, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> None:
-    """Decide where state begins. It is in force once the deployment is written, and not before."""
+def begin_units(parts: RunParts, units: Sequence[Unit], old: dict | None, fresh: set[str]) -> dict[str, int]:
+    """Decide where state begins; how far each unit was. It is in force once the deployment is written, and not before."""
     known = (old or {}).get("start", {})
     done = {}
     for name, start in known.items():
         last = UnitQuery.last_commit(parts.folder.unit(name))
-        done[name] = max(last or 0, start)
+        # A host that is lost does not tell how far its units were.
+        stored = 0 if parts.recovery is None else parts.recovery.stored(name)
+        done[name] = max(last or 0, start, stored)
     parts.begin = deployed.begins(old, units, done, fresh)
-    for unit in units:
-        if unit.name not in known:
-            forget_unit(parts.folder.unit(unit.name))
+    born = (old or {}).get("born", {})
+    anew = {unit.name for unit in units if unit.name not in known or fresh & {*unit.operators}}
+    parts.born = {unit.name: parts.folder.epoch if unit.name in anew else born.get(unit.name, 0) for unit in units}
+    forget_strangers(parts.folder, units, old)
+    return done
 
 
 def add_unit(
@@ -224,8 +236,11 @@ def _open_sinks(parts: RunParts, schemas: Mapping[str, Any], epoch: int) -> None
 def _open_sources(parts: RunParts, clock: FrameClock | None, epoch: int) -> None:
     """Every source from the first frame that somebody wants; the frame clock begins with the first element of all."""
     board, graph = parts.board, parts.graph
+    resume_at = {query.unit.name: query.resume_at for query in parts.units}
+    next_at = {query.unit.name: query.next_at for query in parts.units}
     for source in graph.sources:
-        from_n = first_wanted(board, {query.unit.name: query.resume_at for query in parts.units}, source.name)
+        kept = 1 if source.reader.reliable else first_kept(parts.folder.source(source.name))
+        from_n = first_read(board, resume_at, next_at, source.name, kept)
         queue = board.streams[source.name]
         queue.sealed = from_n - 1
         queue.acked = {name: max(from_n - 1, n) for name, n in queue.acked.items()}

@@ -80,6 +80,7 @@ class RunParts:
         self.observers = Observers(profile)
         # Made by the activation.
         self.begin: dict[str, int] = {}  # the frame after which the state of each unit begins
+        self.born: dict[str, int] = {}  # the epoch in which it did: checkpoints of before are of another state
         self.intakes: list[Intake] = []
         self.outlets: list[Outlet] = []
         self.config: Config | None = None

@@ -20,12 +20,13 @@ from holdfast.engine.state_folder import StateFolder
 from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
+from holdfast.journals.shown import shown_to
 from holdfast.sinks.ledger import KEPT_FRAMES
 from holdfast.sinks.owners import ledger_ahead
 from holdfast.sources.files import grown
 from holdfast.sources.live import log
 
-__all__ = ["after_reboot", "restore_queues", "stand_sinks", "stand_units", "stood"]
+__all__ = ["after_reboot", "first_kept", "restore_queues", "stand_sinks", "stand_units", "stood"]
 
 
 def restore_queues(
@@ -71,8 +72,9 @@ def stand_units(
     if crew.place_lossy({outlet.sink.name: outlet.last for outlet in outlets}):
         restore()
     once = {source.name for source in graph.sources if not source.reader.reliable}
+    unsealed = {name for name in once if not _has_sealed(folder.source(name))}
     resume_at = {unit.name: crew[unit.name].resume_at for unit in units}
-    new["ports"], begun = stand_ports(board, resume_at, old, once=once, has_hosts=guards is not None)
+    new["ports"], begun = stand_ports(board, resume_at, old, once=once, has_hosts=guards is not None, unsealed=unsealed)
     return [*told, *begun]
 
 
@@ -104,11 +106,16 @@ def after_reboot(
         spark=[u.name for u in units if any(graph.operator(name).kind == "stream" for name in u.operators)],
         changed=[unit.name for unit in units if {*changed} & {*unit.operators}],
         since={(unit.name, port): known_ports(old, unit.name)(port) or 1 for unit in units for port in unit.inputs},
-        first={source.name: _first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
+        first={source.name: first_kept(folder.root / "sources" / source.name) for source in graph.sources if not source.reader.reliable},
     )  # fmt: skip
 
 
-def _first_kept(directory: Path) -> int:
+def _has_sealed(directory: Path) -> bool:
+    """Whether a source that cannot be read again from outside has ever given a frame."""
+    return any((directory / name).exists() for name in ("log/seals.jsonl", "grown.jsonl"))
+
+
+def first_kept(directory: Path) -> int:
     """Of a source that cannot be read again from outside; it has a log, or a list of places in files."""
     return max(log.first_kept(directory), grown.first_kept(directory))
 
@@ -135,7 +142,12 @@ def stand_sinks(
         begun[sink.name] = first - 1 if is_new else known.get(sink.name, 0)
         if sink.writer.idempotent and max(last, begun[sink.name]) < first - 1:
             raise sink_behind(sink, last, first, is_known=sink.name in known)
-        shown = last if sink.writer.idempotent else shown_until(folder.unit(board.maker_of(sink.stream)), 0)
+        shown = last
+        if not sink.writer.idempotent:
+            shown = max(
+                shown_until(folder.unit(board.maker_of(sink.stream)), 0),
+                shown_to(folder.root / "sinks" / sink.name, sink.stream),
+            )
         queue.seen = max(queue.seen, queue.sealed, shown)
         if last > queue.sealed:
             # A unit went back to a checkpoint, or lost its last commits with the power: frames up to `last` are made

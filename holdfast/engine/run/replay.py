@@ -348,7 +348,8 @@ def _take_changes(kept: Kept, folder: Path, into: str) -> None:
             str(folder), f"parameter {more[0]['name']!r} was set there after the replay had been begun, which was ahead of it",
             "name another target; or remove that folder, and the table or folder it wrote to",
         )  # fmt: skip
-    shutil.copytree(kept.root / "config", folder / "config", dirs_exist_ok=True)
+    for path in (kept.root / "config").glob("changes.*"):
+        shutil.copy2(path, folder / "config" / path.name)
 
 
 def seed_folder(graph: Graph, kept: Kept, folder: Path, begin: int, t0_us: int) -> None:

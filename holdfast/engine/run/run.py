@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.flow.parameters import Change, now, user
+from holdfast.engine.flow.parameters import Change, next_free, now, user
 from holdfast.engine.flow.sink_runner import rows_refused
 from holdfast.engine.observe.consistency import EdgeStatus, consistency
 from holdfast.engine.observe.control import ControlServer
@@ -100,14 +100,17 @@ class Run:
 
     @property
     def graph(self) -> Graph:
+        """What it runs: the checked graph, with the schemas of all streams."""
         return self.parts.graph
 
     @property
     def folder(self) -> StateFolder:
+        """Its state folder, whose lock it holds."""
         return self.parts.folder
 
     @property
     def profile(self) -> Profile:
+        """Where and how it runs: `holdfast.toml`, HOLDFAST_* and what was given."""
         return self.parts.profile
 
     @property
@@ -117,6 +120,7 @@ class Run:
 
     @property
     def notes(self) -> list[str]:
+        """What a person should know of this run: one sentence each."""
         return self.parts.notes
 
     def __enter__(self) -> Run:
@@ -187,12 +191,7 @@ class Run:
         at = now()
         change = None
         with self._board.changed:
-            # A frame that is taken again after a crash was made with the values of then.
-            begun = [unit.permitted for unit in self._board.units.values()] + [
-                unit.decided for unit in self.parts.units
-            ]
-            begun += [queue.seen for queue in self._board.streams.values() if not queue.from_source]
-            frame = max(begun, default=0) + 1
+            frame = next_free(self._board, [unit.decided for unit in self.parts.units])
             for name, value in values.items():
                 change = self.parts.config.set(name, value, frame=frame, key=key, note=note, who=who or user(), at=at)
         return change

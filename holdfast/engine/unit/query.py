@@ -125,6 +125,7 @@ class UnitQuery:
         self._just_done: list[int] = []
         self._batch: int | None = None  # the last one Spark began
         self.committed = 0
+        self.made_after = 0  # frames up to this one were made by other code: it cannot make them again
         self.decided = 0  # the last frame that was made when this attempt began: it may be made again, never otherwise
         # Held while a frame becomes fact. Who was abandoned makes nothing fact any more.
         self._gate = threading.Lock()
@@ -173,12 +174,19 @@ class UnitQuery:
     @property
     def resume_at(self) -> int:
         """The first frame this unit may have to take again after a restart."""
-        if self._guards is not None:
-            behind = self.spark_files.behind_max(self.committed) if self.uses_spark_state else 0
-            return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.committed - behind)) + 1
-        if not self.uses_spark_state:
-            return self.committed + 1
-        return max(self.begun, self.committed - self.spark_files.behind_max(self.committed)) + 1
+        if self._guards is None:
+            return self.next_at
+        return max(self.begun, min(self._guards.safe(self.unit.name, self.committed), self.next_at - 1)) + 1
+
+    @property
+    def stream_folders(self) -> tuple[Path, ...]:
+        return tuple(self._streams.values())
+
+    @property
+    def next_at(self) -> int:
+        """The first frame this unit takes now."""
+        behind = self.spark_files.behind_max(self.committed) if self.uses_spark_state else 0
+        return max(self.begun, self.committed - behind) + 1
 
     def start(self, spark: SparkSession) -> None:
         # One unit's operators have one set of Spark settings: others cut it.

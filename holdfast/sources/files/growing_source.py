@@ -44,7 +44,7 @@ from holdfast.sources.parse import text
 from holdfast.sources.parse.quotes import first_row_end
 from holdfast.sources.reader import SourceContext, SourceFrame, frame_checksum
 from holdfast.sources.reference import Reference, changed
-from holdfast.sources.sealed import handed_out, taken_up
+from holdfast.sources.sealed import handed_out, reached_us, taken_up
 
 __all__ = ["OpenGrowing"]
 
@@ -166,6 +166,7 @@ class OpenGrowing:
         if log.state is not None:
             self._saw(log.state["newest_us"])
             self._wall.not_before(log.state["newest_us"])
+        self._saw(reached_us(cutter, self._clock))
         if self._arrival:
             assembly.check_clock(self._wall.now_us())
         lap = self._lap()

@@ -171,6 +171,8 @@ class SourceLog:
     def seal(self, frames: Sequence[SourceFrame], state: dict) -> None:
         """Close frames; `state` is where cutting goes on after the last of them."""
         records = [{"frame": self._frame_to_json(frame)} for frame in frames]
+        if self._seals and frames[0].n > self.last_n + 1:  # the process went on without the source meanwhile
+            records[0]["skipped"] = frames[0].n - self.last_n
         records[-1]["state"] = state
         is_new = not self._seals_file.exists()
         with open(self._seals_file, "ab") as file:

@@ -41,7 +41,7 @@ from holdfast.sources.live.redelivered import Redelivered
 from holdfast.sources.live.timed import Jumps
 from holdfast.sources.parse.bad import Bad, Terms, quarantine_ahead, quarantine_bad
 from holdfast.sources.reader import SourceContext, SourceFrame
-from holdfast.sources.sealed import handed_out, taken_up
+from holdfast.sources.sealed import handed_out, reached_us, taken_up
 
 __all__ = ["OpenFeed", "Wall"]
 
@@ -195,6 +195,7 @@ class OpenFeed:
             self._saw(state["newest_us"])
             self._wall.not_before(state["newest_us"])
         self._saw_cut(cutter)
+        self._saw(reached_us(cutter, self._clock))
         while not stop.is_set():
             chunk = log.chunk(batch + 1)
             if chunk is None:
