@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.protocols.dialogue import (
     CheckpointPrepared,
@@ -377,7 +377,7 @@ class Instance:
         return restored, self.states[frame], self._base
 
 
-def restored_from(manifest: Manifest, blobs: dict[str, object], stored: int) -> tuple[Restored, int, tuple[int, str]]:
+def restored_from(manifest: Manifest, blobs: dict[str, Any], stored: int) -> tuple[Restored, int, tuple[int, str]]:
     """Unpack a checkpoint that was fetched whole."""
     base = manifest.files[0]
     frame, delta = blobs[manifest.files[1]]

@@ -36,6 +36,8 @@ ECOC = hf.ecoc(every=hf.frames(2))
 class Query:
     """A unit's query, as far as its guard knows it: real state files and commit records."""
 
+    made_after = 0  # its frames after this one are made by the code of now
+
     def __init__(self, unit, folder) -> None:
         self.unit, self.folder, self.committed = unit, folder, 0
         self.files = StateFiles(folder, ["sum"], spark_epoch=None, two_phase=True)
@@ -254,6 +256,17 @@ def test_one_whose_copies_are_gone_stores_at_once(plant):
         run.queries["second"].commit(n)
     run.start(at=2)
     run.await_stored("first", 2)
+
+
+def test_a_checkpoint_of_code_that_was_changed_since_is_replaced_at_once(plant):
+    """Put back to it, the unit would make frames by code that is gone."""
+    run = plant(first=hf.uncoordinated(every=hf.frames(1000)))
+    for n in (1, 2, 3):
+        run.queries["first"].commit(n)
+        run.queries["second"].commit(n)
+    run.queries["first"].made_after = 3
+    run.start(at=3)
+    run.await_stored("first", 3)
 
 
 def test_a_state_file_that_is_missing_is_the_trouble_of_its_unit_alone(plant):

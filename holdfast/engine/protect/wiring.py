@@ -85,7 +85,8 @@ def machine_of(
         if protection.two_phase:
             return Synchronised(wiring, every, epoch, restored, phase % every, triggers, back=FRAMES_BACK)
         return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
-    kind = {"none": NoProtection, "checkpoint": PartialCheckpoint, "uncoordinated": Uncoordinated}[
-        protection.durability
-    ]
-    return kind(wiring, every, epoch, restored)
+    if protection.durability == "uncoordinated":
+        return Uncoordinated(wiring, every, epoch, restored)
+    return (PartialCheckpoint if protection.durability == "checkpoint" else NoProtection)(
+        wiring, every, epoch, restored
+    )

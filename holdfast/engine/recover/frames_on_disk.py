@@ -62,8 +62,8 @@ def neighbours(
             if queue.frames:  # its files are there: they are not made again
                 reached[edge.edge] = max(reached[edge.edge], queue.sealed)
         first: dict[EdgeId, int | None] = {}
-        for edge in wiring.inputs:
-            queue = board.streams[edge.edge.stream]
-            gone = not edge.outside and is_dead(edge.producer) and not queue.frames
-            first[edge.edge] = None if gone else min(queue.frames, default=queue.sealed + 1)
+        for source in wiring.inputs:
+            queue = board.streams[source.edge.stream]
+            gone = not source.outside and is_dead(source.producer) and not queue.frames
+            first[source.edge] = None if gone else min(queue.frames, default=queue.sealed + 1)
         return Neighbours(reached, first)

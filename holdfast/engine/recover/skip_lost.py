@@ -61,9 +61,9 @@ def go_on_after(
             placing.offered(edge.edge, first)
         elif edge.delay == 0:
             placing.offered(edge.edge, 1)
-    for edge in wiring.outputs:
-        reached = neighbours.reached[edge.edge]
-        placing.resumed(edge.edge, reached, reached or 0)
+    for output in wiring.outputs:
+        reached = neighbours.reached[output.edge]
+        placing.resumed(output.edge, reached, reached or 0)
     frame = placing.decide().frame
     known = [reached for reached in neighbours.reached.values() if reached is not None]
     after = min(known, default=frame)

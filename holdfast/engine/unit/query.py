@@ -247,7 +247,8 @@ class UnitQuery:
 
     def _show_permits(self) -> None:
         """Show the query what it may take as its next batch: whole frames, one unless all are frame-aware."""
-        taken, rows = [], 0
+        taken: list[dict[str, Any]] = []
+        rows = 0
         for n, permit in sorted(self._permits.items()):
             if self.uses_spark_state and n > self._at and self._values_at(n) != self._values:
                 break  # Spark's plan has the values as constants: a query with others takes it
@@ -575,7 +576,7 @@ class UnitQuery:
 
     def acknowledge(self, n: int) -> None:
         """Two frames late: the last commit entry may be lost and its frame redone."""
-        needed = {}  # a unit may read one stream by several ports: what the slowest of them needs
+        needed: dict[str, int] = {}  # a unit may read one stream by several ports: what the slowest of them needs
         for port in self.unit.inputs:
             needed[port.stream] = min(n, needed.get(port.stream, n), n - 2 - port.feedback_frames)
         for stream, safe in needed.items():
