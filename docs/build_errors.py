@@ -22,6 +22,7 @@ Made from `docs/errors.d/` by `docs/build_errors.py`; do not edit. Every error s
 | K | sinks | 5 |
 | L | promises | warnings |
 | M | models: predict, advise | 2 |
+| N | stochastic activity networks (`holdfast.models.san`) | 2 |
 | O | operators: your code | 5 |
 | R | refused: state in use, or state that does not fit | 6 |
 | S | sources | 5 |

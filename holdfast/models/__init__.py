@@ -11,6 +11,8 @@
     options, planning, advising
                         the cheapest protections that keep all promises
     thesis              bargain discovery as the thesis measures it
+    tokens              a stream graph element by element: what the fluid model is tested against
+    san                 stochastic activity networks, a library of its own
 
 A model is a value, a solver is handed its `numpy.random.Generator`, and the same model with the
 same seed gives the same result.
