@@ -51,6 +51,7 @@ test: setup $(VENV)/classes lint
 lint: setup
 	$(VENV)/bin/ruff check --quiet .
 	$(VENV)/bin/ruff format --quiet --check .
+	$(VENV)/bin/mypy --no-error-summary
 
 test-long: setup $(VENV)/classes
 	@sh tests/services/install.sh $(VENV)/services

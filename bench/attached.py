@@ -158,7 +158,7 @@ class Lags:
                     self.own_bytes += size
             for edge in self._wirings[unit].outputs:
                 if not edge.outside and not edge.delay:
-                    self.lags[f"{unit}>{edge.consumer}"].append(event.frame - self._at[edge.consumer])
+                    self.lags[f"{unit}>{edge.consumer}"].append(event.frame - self._at[edge.consumer.name])
 
 
 def attached(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,7 @@ def imports(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             found.add(node.module or "")
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}  # it may be a module
     return found
 
 
@@ -69,6 +72,59 @@ def test_modules_say_what_they_are_and_what_they_offer(path):
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_modules_have_one_subject(path):
     assert len(path.read_text().splitlines()) <= 600
+
+
+def drivers(path: Path) -> list[str]:
+    """Modules that the header of a machine names as those that drive, make or use it; remarks in brackets aside."""
+    header = " ".join(re.sub(r"\([^()]*\)", "", ast.get_docstring(ast.parse(path.read_text())) or "").split())
+    said = re.findall(r"(?:Driven|Made|Used) by ((?:[^.]|\.(?=\w))*)", header)
+    return [name for each in said for name in re.findall(r"`([\w.]+)`", each)]
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if p.parent.name == "protocols" and p.name != "__init__.py"], ids=name_of
+)
+def test_machines_are_driven_by_whom_they_say(path):
+    """A header that names a driver of which nothing is left tells a reader that a rule runs which does not."""
+    named, own = drivers(path), f"holdfast.protocols.{path.stem}"
+    assert named, "no driver named"
+    wrong = []
+    for name in named:
+        driver = PACKAGE.joinpath(*name.split(".")).with_suffix(".py")
+        if not driver.exists() or own not in imports(driver):
+            wrong.append(name)
+    assert wrong == []
+
+
+def instructions() -> set[str]:
+    """Names of the classes that a machine answers with: members of the unions called ...Instruction."""
+    found: set[str] = set()
+    for path in sorted((PACKAGE / "protocols").glob("*.py")):
+        for name, value in vars(importlib.import_module(f"holdfast.protocols.{path.stem}")).items():
+            if name.endswith("Instruction"):
+                found |= {each.__name__ for each in typing.get_args(value)}
+    return found
+
+
+def test_every_match_over_instructions_is_whole():
+    """One that nobody carries out would be dropped in silence: the last case is `assert_never`."""
+    known, whole, open_ended = instructions(), 0, []
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Match):
+                continue
+            classes = {
+                ast.unparse(part.cls)
+                for case in node.cases
+                for part in ast.walk(case.pattern)
+                if isinstance(part, ast.MatchClass)
+            }
+            if classes & known:
+                whole += 1
+                if ast.unparse(node.cases[-1].pattern) != "_" or "assert_never" not in ast.unparse(node.cases[-1]):
+                    open_ended.append(f"{name_of(path)}:{node.lineno}")
+    assert whole >= 8
+    assert open_ended == []
 
 
 def test_no_file_names_the_machine_it_was_written_on():

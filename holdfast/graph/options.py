@@ -184,7 +184,7 @@ def aggregate_options(
             f"window={window!r} and every={every!r} count differently.",
             do="give both as durations, or both as hf.rows(n)",
         )
-    counted = isinstance(window, Rows)
+    counted, slide = isinstance(window, Rows), every or window
     window_ms = None if window is None or counted else duration_ms(window, what="window")
     every_ms = None if every is None or counted else duration_ms(every, what="every")
     return {
@@ -193,8 +193,8 @@ def aggregate_options(
         "window_ms": window_ms,
         "every_ms": every_ms if every_ms is not None else window_ms,
         "session_ms": None if session is None else duration_ms(session, what="session"),
-        "window_rows": window.count if counted else None,
-        "every_rows": (every or window).count if counted else None,
+        "window_rows": window.count if isinstance(window, Rows) else None,
+        "every_rows": slide.count if isinstance(slide, Rows) and counted else None,
         "time": time if time is not None else _column(process_time),
         "lateness_ms": 0 if lateness is None else duration_ms(lateness, what="lateness"),
     }
@@ -227,7 +227,7 @@ def _column(time: object) -> str | None:
     return time if isinstance(time, str) else None
 
 
-def _aggregate(text: object) -> tuple[str, str]:
+def _aggregate(text: Any) -> tuple[str, str]:
     """'avg(celsius)' -> ('avg', 'celsius'); 'window_end' -> ('window_end', '')."""
     if isinstance(text, str) and text.strip() in _WINDOW_EDGES:
         return text.strip(), ""

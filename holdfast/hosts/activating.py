@@ -88,8 +88,10 @@ def activate(
                 case SendClaim(_, claim) if claim.epoch > attempt.epoch > 0 and now() >= deadline:
                     # Two claimants may outbid each other for as long as they like.
                     raise attempt.out_of_reach(patience_s)
-                case _:
+                case SendClaim() | FetchCopy():
                     todo.extend(attempt.carry_out(instruction))
+                case _:
+                    assert_never(instruction)
         if now() >= deadline:
             raise attempt.out_of_reach(patience_s)
         wait(max(0.0, min(RETRY_S, deadline - now())))

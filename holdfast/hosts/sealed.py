@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import xxhash
 
+from holdfast.graph.edge_ids import EdgeId
 from holdfast.protocols.messages import Manifest
 
 __all__ = [
@@ -86,7 +87,7 @@ class Seal:
 
     def to_json(self, manifest: Manifest, about: str = "") -> bytes:
         """Without names of its fields: there is one with every checkpoint."""
-        queues = [list(queue) for queue in manifest.queues]
+        queues = [[str(edge), after] for edge, after in manifest.queues]
         body = [manifest.unit, manifest.epoch, manifest.serial, manifest.frame, queues, list(manifest.files)]
         return self.sealed(body, about)
 
@@ -97,12 +98,12 @@ class Seal:
                 body = [body[name] for name in ("unit", "epoch", "serial", "frame", "queues", "files")]
             unit, epoch, serial, frame, queues, files = body
             manifest = Manifest(
-                unit, epoch, serial, frame, tuple((edge, after) for edge, after in queues), tuple(files)
+                unit, epoch, serial, frame, tuple((EdgeId.parse(edge), after) for edge, after in queues), tuple(files)
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise Damaged(f"it is no manifest: {type(error).__name__}") from None
         numbers = [epoch, serial, frame, *(after for _, after in manifest.queues)]
-        texts = [unit, *manifest.files, *(edge for edge, _ in manifest.queues)]
+        texts = [unit, *manifest.files]
         if not all(type(each) is int for each in numbers) or not all(isinstance(each, str) for each in texts):
             raise Damaged("it is no manifest")
         return manifest

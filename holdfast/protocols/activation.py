@@ -15,7 +15,7 @@ pinned states of checkpoints that were pending. Those behind the newest manifest
 storing an older one under our higher epoch would put the unit back behind its acks.
 
 Pure: no clock, randomness, thread, file or socket; a retry is an event.
-Driven by `hosts` (supervisor) and by `simulation.supervision`.
+Driven by `hosts.activating` and by `simulation.supervision`.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class Activation:
             case RetryDue():
                 return self._retry()
             case _:
-                assert_never(event)
+                assert_never(event)  # type: ignore[arg-type]  # both answers to a claim are above
 
     @property
     def _holds_epoch(self) -> bool:

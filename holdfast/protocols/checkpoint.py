@@ -9,7 +9,8 @@ stored, so inputs of the lost frames may be gone; and the checkpoint holds no qu
 frames in flight may be gone too. `placing` finds the first number that nobody has seen
 and for which inputs exist; what lies before it is sealed LOST.
 
-Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+Pure: no clock, randomness, thread, file, socket or Spark.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

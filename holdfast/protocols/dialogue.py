@@ -1,11 +1,12 @@
 """The vocabulary between a unit and its driver: events report, instructions command.
 
-A driver feeds events to `unit.Unit` and carries out the instructions it gets back,
+A driver feeds events to a machine and carries out the instructions it gets back,
 in their order. The checkpoint machines (none, checkpoint, uncoordinated,
 synchronised, ecoc, extended) speak the part of it that concerns them, so each can
 be tested and replaced alone.
 
-Pure data. Spoken by every checkpoint machine, `unit`, `hosts` and `simulation`.
+Pure data. Used by every checkpoint machine, `protocols.driving`, `protocols.unit`,
+`engine.protect.checkpointer` and `simulation.instances`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.messages import (
     AckSent,
     CheckId,
     ExtensionSent,
     FrameSent,
-    Kind,
     Loads,
     OfferSent,
     RefusalSent,
@@ -43,6 +44,7 @@ __all__ = [
     "FramesSkipped",
     "InputFrame",
     "IntervalDrawn",
+    "LocalInstruction",
     "MessageArrived",
     "OutputFrame",
     "PeerFound",
@@ -308,29 +310,11 @@ class StepDown:
     epoch: int
 
 
-CheckpointInstruction: TypeAlias = (
-    PinFrame
-    | UnpinFrame
-    | StoreCheckpoint
-    | PrepareCheckpoint
-    | CommitCheckpoint
-    | SendRequest
-    | SendAck
-    | SendExtension
-    | DrawInterval
+LocalInstruction: TypeAlias = (
+    PinFrame | UnpinFrame | StoreCheckpoint | PrepareCheckpoint | CommitCheckpoint | DrawInterval
 )
-UnitInstruction: TypeAlias = (
-    PinFrame
-    | UnpinFrame
-    | StoreCheckpoint
-    | PrepareCheckpoint
-    | CommitCheckpoint
-    | DrawInterval
-    | Send
-    | ProcessFrame
-    | SkipFrames
-    | StepDown
-)
+CheckpointInstruction: TypeAlias = LocalInstruction | SendRequest | SendAck | SendExtension
+UnitInstruction: TypeAlias = LocalInstruction | Send | ProcessFrame | SkipFrames | StepDown
 
 # ---- what a machine starts from -----------------------------------------------------
 

@@ -19,7 +19,8 @@ If one ack completes several pending checkpoints, only the newest travels.
 
 On a cycle every unit would wait for the next one for ever: refused, see `extended`.
 
-Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+Pure: no clock, randomness, thread, file, socket or Spark.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

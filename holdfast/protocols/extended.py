@@ -29,7 +29,8 @@ keeps the id of the first request only; two merged rounds then wait for each oth
 On a feedback edge with delay k even a perfect cut leaves k frames between the two
 checkpoints, so the producer asks for an ack of m - k and puts the rest in.
 
-Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+Pure: no clock, randomness, thread, file, socket or Spark.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

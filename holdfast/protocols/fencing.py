@@ -14,7 +14,7 @@ and from then on no lower epoch can get a checkpoint stored behind its back. Who
 cannot reach that many does not activate.
 
 Pure: no clock, randomness, thread, file or socket.
-Driven by `unit`, `storing` and `activation`.
+Driven by `protocols.edges`, `protocols.storing` and `protocols.activation`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A machine that meets a state its proof excludes must not go on: a wrong trim or 
 wrong ack costs data that nobody can bring back, while a stopped unit costs a
 restart. The driver adds the recent events of the unit before it reports.
 
-Pure: touches nothing. Called by every machine in `protocols`.
+Pure: touches nothing. Used by every machine here, `protocols.queue` for one; `simulation.schedule` and
+`engine.protect.checkpointer` report what it raises.
 """
 
 from __future__ import annotations

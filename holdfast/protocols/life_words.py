@@ -1,6 +1,6 @@
 """What the life of a unit hears and says: its states, what it dies of, events and instructions.
 
-Pure: plain values. The words of `protocols.lifecycle` and of who drives it.
+Pure: plain values. Used by `protocols.lifecycle`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Every message carries the (unit, slot, epoch) of its sender, so that each receiv
 can refuse an instance that has been replaced. Check-requests are side messages
 (id, n) and never part of a frame: sealed frames do not change.
 
-Pure data. Sent by `unit`, `shipping` and `activation`; carried by `hosts` on Spark
-and by `simulation.network`.
+Pure data. Used by `protocols.edges`, `protocols.unit`, `protocols.shipping` and
+`protocols.activation`, which send them; by `hosts.stores` and `simulation.stores`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.wiring import EdgeId, Frame, UnitId
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "ClaimSent",
     "ExtensionSent",
     "FrameSent",
-    "Kind",
     "Loads",
     "Manifest",
     "OfferSent",
@@ -37,13 +37,6 @@ __all__ = [
     "StoreSent",
     "Verdict",
 ]
-
-
-class Kind(Enum):
-    """How a frame number was sealed. TENTATIVE lanes live in another protocol."""
-
-    STABLE = "stable"
-    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ again on the same host, which needs it and the one before.
 Consumers may have protections that ack what they stored. When the queue is half full
 they are asked to checkpoint, as by any producer: nobody else may ever ask them.
 
-Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+Pure: no clock, randomness, thread, file, socket or Spark.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ Why a sink is a consumer like any other: a checkpoint that ignores it could beco
 permanent while the last frames before it are still on their way out; the unit then
 restarts behind them and nobody ever sends them again.
 
-Pure: no clock, randomness, thread, file or socket. Driven by `unit`.
+Pure: no clock, randomness, thread, file or socket. Made by `simulation.schedule`: on
+Spark the board has both ends (`engine.flow.source_runner`, `engine.flow.sink_runner`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ nobody can receive a lower epoch's frame behind the answer. Feedback inputs are 
 waited for: their producer may wait for this unit; what they lost counts as LOST. A
 neighbour that lost its own place answers so, and sets no condition.
 
-Pure: no clock, randomness, thread, file or socket. Driven by `unit`.
+Pure: no clock, randomness, thread, file or socket. Driven by `engine.recover.skip_lost` and by
+`protocols.unit`.
 """
 
 from __future__ import annotations

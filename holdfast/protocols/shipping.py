@@ -15,7 +15,7 @@ life, and then its former answer no longer counts and it is sent the checkpoint 
 An answer that refuses our epoch means another instance runs the unit: `Superseded`.
 
 Pure: no clock, randomness, thread, file or socket.
-Driven by `hosts` and by `simulation.instances`.
+Driven by `hosts.shipping` and by `simulation.instances`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ name it in every answer from then on, so a unit does not count an answer that th
 gave in its former life together with one that a peer gives afterwards.
 
 Pure: no clock, randomness, thread, file or socket.
-Driven by `hosts` (a folder or an fsspec URL) and by `simulation.stores`.
+Driven by `hosts.stores` (a folder or an fsspec URL) and by `simulation.stores`.
 """
 
 from __future__ import annotations

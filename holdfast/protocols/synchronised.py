@@ -16,7 +16,8 @@ a checkpoint of its own kind, and a plain producer accepts our acks, so both kin
 
 One backup is under way at a time: requests that come meanwhile wait for it.
 
-Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+Pure: no clock, randomness, thread, file, socket or Spark.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ The interval is drawn in [0.5, 1.5] of the declared one, so that units do not fa
 into step by accident; chance arrives as `IntervalDrawn`. A request from a neighbour
 that is coordinated, or whose queue is half full, is served at once.
 
-Pure: no clock, randomness, thread, file, socket or Spark. Driven by `unit`.
+Pure: no clock, randomness, thread, file, socket or Spark.
+Made by `engine.protect.wiring` and by `simulation.protections`. See `driving` for how.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ All streams share one frame clock, so a unit's position is one number: having
 processed frame m it has consumed m - delay on an input edge and sealed m on every
 output port. `delay` is 0 except on declared feedback edges.
 
-Pure data. Built by `graph` at deploy time and by `simulation.graphs`.
+Pure data. Made by `engine.protect.wiring` when a run starts and by `simulation.graphs`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["EdgeId", "Frame", "InputEdge", "OutputEdge", "UnitId", "Wiring"]
+from holdfast.graph.edge_ids import Consumer, EdgeId
+
+__all__ = ["Consumer", "EdgeId", "Frame", "InputEdge", "OutputEdge", "UnitId", "Wiring"]
 
 UnitId: TypeAlias = str
-EdgeId: TypeAlias = str
 Frame: TypeAlias = int
 
 
@@ -25,9 +26,12 @@ class InputEdge:
 
     edge: EdgeId
     producer: UnitId
-    delay: int = 0
     on_cycle: bool = False
     outside: bool = False
+    delay: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delay", self.edge.delay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,17 @@ class OutputEdge:
 
     edge: EdgeId
     port: int
-    consumer: UnitId
-    delay: int = 0
     on_cycle: bool = False
     outside: bool = False
     lag: int = 0
+    delay: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delay", self.edge.delay)
+
+    @property
+    def consumer(self) -> Consumer:
+        return self.edge.consumer
 
 
 @dataclass(frozen=True, slots=True)

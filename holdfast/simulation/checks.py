@@ -27,6 +27,7 @@ from holdfast.protocols.fencing import claim_quorum
 from holdfast.protocols.messages import AckSent, Manifest, RefusalSent
 from holdfast.protocols.none import ACK_LAG
 from holdfast.protocols.unit import Unit
+from holdfast.protocols.wiring import EdgeId
 from holdfast.simulation.graphs import FRAME_BYTES_MAX
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.world import ScheduleBroken
@@ -44,9 +45,9 @@ class Checks:
         self._schedule = schedule
         self._lossy = schedule.protections.lossy
         self._inner = frozenset(schedule.graph.inner)
-        self._into: dict[str, list[tuple[str, int]]] = {u: [] for u in schedule.graph.wirings}
-        self._out_of: dict[str, list[str]] = {u: [] for u in schedule.graph.wirings}
-        self._ends: dict[str, tuple[str, str]] = {}
+        self._into: dict[str, list[tuple[EdgeId, int]]] = {u: [] for u in schedule.graph.wirings}
+        self._out_of: dict[str, list[EdgeId]] = {u: [] for u in schedule.graph.wirings}
+        self._ends: dict[EdgeId, tuple[str, str]] = {}
         for edge in schedule.graph.edges:
             if edge.consumer in self._lossy:
                 continue
@@ -91,7 +92,8 @@ class Checks:
                 edges.append(edge)
             queue = machine.queue
             for edge in self._out_of[unit]:
-                value = max(queue.trimmed(edge), queue.acked[edge]) if runs else 0
+                kept = queue.of(edge)
+                value = max(kept.trimmed, kept.acked[edge]) if runs else 0
                 for manifest in stored:
                     if manifest is not None:
                         after = _held_after(manifest, edge)
@@ -103,7 +105,7 @@ class Checks:
             if low[edge] > need[edge]:
                 self._gap(edge)
 
-    def _gap(self, edge: str) -> None:
+    def _gap(self, edge: EdgeId) -> None:
         x, y = self._ends[edge]
         raise ScheduleBroken(
             f"{x},{y}",
@@ -114,7 +116,8 @@ class Checks:
     def _bounded(self, unit: str, machine: Unit) -> None:
         if machine.queue.sealed != machine.processed:
             raise ScheduleBroken(unit, "queue and state are at different frames")
-        if machine.queue.bytes_held >= self._schedule.bytes_max + FRAME_BYTES_MAX:
+        # Frames under way were begun while there was room for them, by the size of the newest.
+        if machine.queue.bytes_held >= self._schedule.bytes_max + self._schedule.ahead * FRAME_BYTES_MAX:
             raise ScheduleBroken(unit, f"queue holds {machine.queue.bytes_held} bytes")
 
     def places(self, unit: str) -> list[Manifest | None]:
@@ -237,10 +240,10 @@ class Checks:
         """The first edge whose producer still keeps frames, or None."""
         schedule = self._schedule
         for edge in schedule.graph.edges:
-            queue = schedule.current[edge.producer].machine.queue
+            acked = schedule.current[edge.producer].machine.queue.of(edge.name).acked[edge.name]
             lag = ACK_LAG if edge.consumer in self._lossy else 0
-            if queue.acked[edge.name] < schedule.frames - edge.delay - lag:
-                return f"{edge.name} acknowledged up to {queue.acked[edge.name]}"
+            if acked < schedule.frames - edge.delay - lag:
+                return f"{edge.name} acknowledged up to {acked}"
         return None
 
     def at_rest(self) -> None:
@@ -263,7 +266,7 @@ class Checks:
         raise ScheduleBroken("schedule", f"after {self._schedule.frames} frames {left}")
 
 
-def _held_after(manifest: Manifest, edge: str) -> int:
+def _held_after(manifest: Manifest, edge: EdgeId) -> int:
     """The frames of an edge after this number, up to the checkpoint's own, are in it."""
     for name, after in manifest.queues:
         if name == edge:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import Remedy
 from holdfast.protocols.messages import Manifest
+from holdfast.protocols.wiring import EdgeId
 from holdfast.simulation.instances import Instance
 from holdfast.simulation.network import Weather
 from holdfast.simulation.stores import SimulatedStore
@@ -375,7 +376,7 @@ class Faults:
         self._schedule.store_links_cut.discard((unit, store))
         self._schedule.current[unit].store_found(store)
 
-    def _notice(self, unit: str, edge: str) -> None:
+    def _notice(self, unit: str, edge: EdgeId) -> None:
         self._schedule.current[unit].peer_found(edge)
 
     def hurt_store(self, store: SimulatedStore) -> None:

@@ -15,10 +15,11 @@ from functools import cache
 from random import Random
 from zlib import crc32
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.dialogue import OutputFrame
-from holdfast.protocols.messages import Kind
+from holdfast.protocols.invariants import invariant
 from holdfast.protocols.none import ACK_LAG
-from holdfast.protocols.wiring import InputEdge, OutputEdge, UnitId, Wiring
+from holdfast.protocols.wiring import Consumer, EdgeId, InputEdge, OutputEdge, UnitId, Wiring
 
 __all__ = [
     "FRAME_BYTES_MAX",
@@ -39,7 +40,7 @@ _MASK = (1 << 61) - 2
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    name: str
+    name: EdgeId
     producer: UnitId
     port: int
     consumer: UnitId
@@ -63,7 +64,10 @@ class Graph:
 def _build(name: str, units: Iterable[str], links: Iterable[tuple[str, int, str, int]]) -> Graph:
     """Links are (producer, port, consumer, delay); logs and sinks are found by name."""
     inner = tuple(units)
-    edges = tuple(Edge(f"{x}.{port}>{y}#{i}", x, port, y, delay) for i, (x, port, y, delay) in enumerate(links))
+    edges = tuple(
+        Edge(EdgeId(f"{x}.{port}", Consumer.unit(y), delay), x, port, y, delay) for x, port, y, delay in links
+    )
+    invariant(len({edge.name for edge in edges}) == len(edges), f"{name} has an edge twice")
     reach: dict[str, set[str]] = {}
     for unit in inner:
         seen: set[str] = set()
@@ -86,7 +90,6 @@ def _build(name: str, units: Iterable[str], links: Iterable[tuple[str, int, str,
                 InputEdge(
                     e.name,
                     e.producer,
-                    e.delay,
                     e.producer in reach.get(unit, ()),
                     e.producer.startswith("log:"),
                 )
@@ -97,8 +100,6 @@ def _build(name: str, units: Iterable[str], links: Iterable[tuple[str, int, str,
                 OutputEdge(
                     e.name,
                     e.port,
-                    e.consumer,
-                    e.delay,
                     unit in reach.get(e.consumer, ()),
                     e.consumer.startswith("sink:"),
                 )
@@ -168,7 +169,7 @@ def _random_graph(rng: Random, cyclic: bool) -> Graph:
         if not earlier or rng.random() < 0.2:
             links.append((f"log:{unit}", 0, unit, 0))
         wanted = rng.choice((1, 1, 2)) if earlier else 0
-        # Drawing with repetition allows parallel edges.
+        # Drawing with repetition allows parallel edges, from different ports.
         for _ in range(wanted):
             producer = rng.choice(earlier)
             links.append((producer, rng.randint(0, 1), unit, 0))
@@ -181,7 +182,7 @@ def _random_graph(rng: Random, cyclic: bool) -> Graph:
     for unit in units:
         if unit not in fed or rng.random() < 0.2:
             links.append((unit, 0, f"sink:{unit}", 0))
-    return _build("cycles" if cyclic else "random", units, links)
+    return _build("cycles" if cyclic else "random", units, dict.fromkeys(links))
 
 
 def lagging(graph: Graph, lossy: frozenset[UnitId]) -> Graph:
@@ -191,7 +192,7 @@ def lagging(graph: Graph, lossy: frozenset[UnitId]) -> Graph:
     wirings = {
         unit: replace(
             wiring,
-            outputs=tuple(replace(e, lag=ACK_LAG) if e.consumer in lossy else e for e in wiring.outputs),
+            outputs=tuple(replace(e, lag=ACK_LAG) if e.consumer.name in lossy else e for e in wiring.outputs),
         )
         for unit, wiring in graph.wirings.items()
     }

@@ -10,8 +10,9 @@ its host's disk is its near checkpoint: state and queue, one failure domain.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast.protocols.dialogue import (
     CheckpointPrepared,
@@ -36,6 +37,7 @@ from holdfast.protocols.dialogue import (
     UnitMessage,
     UnpinFrame,
 )
+from holdfast.protocols.driving import carry_out_here
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
     Manifest,
@@ -45,6 +47,7 @@ from holdfast.protocols.messages import (
 )
 from holdfast.protocols.shipping import SendToStore, Shipped, ShippingInstruction, Superseded
 from holdfast.protocols.unit import LOST_CHECKSUM
+from holdfast.protocols.wiring import EdgeId
 from holdfast.simulation.graphs import next_state, outputs_of
 from holdfast.simulation.world import ScheduleBroken
 
@@ -92,7 +95,12 @@ class Instance:
             restored,
             # The length of a source log is bounded by its retention, not by bytes.
             10**9 if unit.startswith("log:") else schedule.bytes_max,
+            schedule.ahead,
         )
+        self._orders: deque[UnitInstruction] = deque()
+        self._is_carrying_out = False
+        self._begun: deque[ProcessFrame] = deque()  # frames in work, in order
+        self._is_working = False
         self.shipping = parts.shipping(stamp, schedule.store_names, schedule.needed)
         self._base = base
         self._since_base = 0
@@ -163,7 +171,7 @@ class Instance:
         self.carry_out(out)
         checks.heard(self, message)
 
-    def peer_found(self, edge: str) -> None:
+    def peer_found(self, edge: EdgeId) -> None:
         if not self._sleeps("peer_found", edge):
             self.carry_out(self.machine.handle(PeerFound(edge)))
 
@@ -179,9 +187,16 @@ class Instance:
         if not self._sleeps("store_found", store):
             self._ship(self.shipping.store_found(store))
 
-    def frame_done(self, order: ProcessFrame) -> None:
-        if self._sleeps("frame_done", order):
-            return
+    def frames_done(self, count: int) -> None:
+        """The first of the frames in work are through: one, or a batch."""
+        for left in range(count, 0, -1):
+            if self._sleeps("frames_done", left):  # struck between two frames of a batch
+                return
+            self._frame_done(self._begun.popleft())
+        self._is_working = False
+        self._work()
+
+    def _frame_done(self, order: ProcessFrame) -> None:
         frame = order.frame
         if self.schedule.faults.raises(self, frame):
             return
@@ -206,49 +221,66 @@ class Instance:
     # ---- what it does ----------------------------------------------------------------
 
     def carry_out(self, instructions: Iterable[UnitInstruction]) -> None:
-        schedule, world = self.schedule, self.world
-        world.touched.add(self.unit)
-        for instruction in instructions:
-            match instruction:
-                case Send(to, message):
-                    schedule.send(self, to, message)
-                case ProcessFrame():
-                    self._process(instruction)
-                case PinFrame(serial, frame):
-                    self._pin(serial, frame)
-                case UnpinFrame(serial):
-                    self._unpin(serial)
-                case StoreCheckpoint(serial, frame, queues):
-                    manifest = self._pack(serial, frame, queues)
-                    self._ship(self.shipping.ship(manifest, Stage.FINAL))
-                case PrepareCheckpoint(serial, frame, queues):
-                    manifest = self._pack(serial, frame, queues)
-                    self._ship(self.shipping.ship(manifest, Stage.PREPARE))
-                case CommitCheckpoint(serial):
-                    self._ship(self.shipping.ship(self._manifests[serial], Stage.COMMIT))
-                case DrawInterval(least, most):
-                    drawn = world.rng.randint(least, max(least, most))
-                    self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
-                case SkipFrames(after, upto):
-                    self.states = {upto: self.states[after] | (upto > after)}
-                    schedule.skipped(self, after, upto)
-                case StepDown(epoch):
-                    schedule.stepped_down(self, epoch)
-                case _:
-                    assert_never(instruction)
+        """In the order in which the machine gave them: what follows from one of them waits for the others."""
+        self.world.touched.add(self.unit)
+        self._orders += instructions
+        if self._is_carrying_out:
+            return
+        self._is_carrying_out = True
+        try:
+            while self._orders and self.alive:
+                self._carry_out(self._orders.popleft())
+        finally:
+            self._is_carrying_out = False
+        self._work()
 
-    def _process(self, order: ProcessFrame) -> None:
+    def _carry_out(self, instruction: UnitInstruction) -> None:
+        schedule = self.schedule
+        match instruction:
+            case Send(to, message):
+                schedule.send(self, to, message)
+            case ProcessFrame():
+                self._begun.append(instruction)
+            case SkipFrames(after, upto):
+                self.states = {upto: self.states[after] | (upto > after)}
+                schedule.skipped(self, after, upto)
+            case StepDown(epoch):
+                schedule.stepped_down(self, epoch)
+            case (
+                PinFrame()
+                | UnpinFrame()
+                | StoreCheckpoint()
+                | PrepareCheckpoint()
+                | CommitCheckpoint()
+                | DrawInterval()
+            ):
+                carry_out_here(instruction, self)
+            case _:
+                assert_never(instruction)
+
+    def _work(self) -> None:
+        """One frame after the other; a unit that is behind may take all that it has begun at once."""
         world = self.world
+        if self._is_working or not self._begun or not self.alive:
+            return
+        frame, count = self._begun[0].frame, 1
+        if self._outside and frame > self.schedule.frames and not self.unit.startswith("sink:"):
+            return
+        self._is_working = True
         if self.unit.startswith("sink:"):
-            self.frame_done(order)
+            self.frames_done(1)
         elif self._outside:
-            if order.frame <= self.schedule.frames:
-                due = self.schedule.frame_time * order.frame
-                world.at(max(world.now, due), self.frame_done, order)
+            world.at(max(world.now, self.schedule.frame_time * frame), self.frames_done, 1)
         else:
-            world.after(0.1 + 0.7 * world.rng.random(), self.frame_done, order)
+            if len(self._begun) > 1 and world.rng.random() < 0.3:
+                self.schedule.probe("several_frames_in_a_batch")
+                count = len(self._begun)
+            world.after(0.1 + 0.7 * world.rng.random(), self.frames_done, count)
 
-    def _pin(self, serial: int, frame: int) -> None:
+    # What concerns only itself (`driving.LocalCarrier`).
+
+    def pin(self, order: PinFrame) -> None:
+        serial, frame = order.serial, order.frame
         if frame not in self.states:
             raise ScheduleBroken(self.unit, f"pin of frame {frame}, which it does not hold")
         if serial in self._pins:
@@ -256,13 +288,26 @@ class Instance:
         self._pins[serial] = (frame, self.states[frame])
         self.schedule.pinned(self)
 
-    def _unpin(self, serial: int) -> None:
-        if serial in self._pins:
-            self._unpinned[serial] = self._pins.pop(serial)
+    def unpin(self, order: UnpinFrame) -> None:
+        if order.serial in self._pins:
+            self._unpinned[order.serial] = self._pins.pop(order.serial)
             if len(self._unpinned) > 2:
                 del self._unpinned[min(self._unpinned)]
 
-    def _pack(self, serial: int, frame: int, queues: tuple[tuple[str, int], ...]) -> Manifest:
+    def store(self, order: StoreCheckpoint) -> None:
+        self._ship(self.shipping.ship(self._pack(order.serial, order.frame, order.queues), Stage.FINAL))
+
+    def prepare(self, order: PrepareCheckpoint) -> None:
+        self._ship(self.shipping.ship(self._pack(order.serial, order.frame, order.queues), Stage.PREPARE))
+
+    def commit(self, order: CommitCheckpoint) -> None:
+        self._ship(self.shipping.ship(self._manifests[order.serial], Stage.COMMIT))
+
+    def draw(self, order: DrawInterval) -> None:
+        drawn = self.world.rng.randint(order.least, max(order.least, order.most))
+        self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
+
+    def _pack(self, serial: int, frame: int, queues: tuple[tuple[EdgeId, int], ...]) -> Manifest:
         """The files of a checkpoint; their names are their hashes."""
         pinned, state = self._pins.get(serial, (None, 0))
         if pinned != frame:
@@ -281,8 +326,7 @@ class Instance:
         wanted = set()
         for edge, after in queues:
             for number in range(after + 1, frame + 1):
-                held = queue.frame(edge, number)
-                wanted.add((number, held))
+                wanted.add((number, queue.of(edge).frames[number]))
         for number, held in sorted(wanted, key=lambda w: (w[0], w[1].port)):
             name = f"{self.unit}/frame.{held.port}.{number}.{held.checksum:x}"
             blobs[name] = (number, held)
@@ -339,7 +383,7 @@ class Instance:
         return restored, self.states[frame], self._base
 
 
-def restored_from(manifest: Manifest, blobs: dict[str, object], stored: int) -> tuple[Restored, int, tuple[int, str]]:
+def restored_from(manifest: Manifest, blobs: dict[str, Any], stored: int) -> tuple[Restored, int, tuple[int, str]]:
     """Unpack a checkpoint that was fetched whole."""
     base = manifest.files[0]
     frame, delta = blobs[manifest.files[1]]

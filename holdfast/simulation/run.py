@@ -42,6 +42,7 @@ PROBES = {
     "fault_at_both_ends": "a fault at both ends of an edge",
     "fault_while_shipping": "a fault while a checkpoint is on its way to its backup",
     "zombie_after_activation": "an instance that wakes after it was replaced",
+    "several_frames_in_a_batch": "a unit that works on several frames at once",
 }
 """Rare states that every soak must reach in more than one schedule of a hundred."""
 

@@ -31,7 +31,7 @@ from holdfast.protocols.queue import refuse_small_bound
 from holdfast.protocols.shipping import Shipping
 from holdfast.protocols.storing import BackupStore, Kept
 from holdfast.protocols.unit import Unit
-from holdfast.protocols.wiring import Wiring
+from holdfast.protocols.wiring import EdgeId, Wiring
 from holdfast.simulation.checks import Checks
 from holdfast.simulation.faults import Faults
 from holdfast.simulation.graphs import FRAME_BYTES_MAX, first_state, graph_for, ideal_run, lagging
@@ -49,6 +49,9 @@ __all__ = ["Outcome", "Parts", "Schedule"]
 _CALM_ROUNDS_MAX = 3
 
 _STORE_MESSAGES_DOUBLED = 0.02
+
+# Frames that a unit may begin beyond what it has processed: one at a time, as the board permits, and batches.
+_AHEAD = (1, 2, 2, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class Schedule:
         self.frames = rng.randint(16, 26)
         self.frame_time = 1.4 + 0.8 * rng.random()
         every = rng.randint(3, INTERVAL_MAX)
+        self.ahead = rng.choice(_AHEAD)
         self.protections = Protections(protocol, self.graph, every, rng, self.parts.protections)
         self.graph = lagging(self.graph, self.protections.lossy)
         self.bytes_max = self.parts.bytes_max or ((2 * (every + 1) + rng.randint(0, 8)) * FRAME_BYTES_MAX)
@@ -327,7 +331,7 @@ class Schedule:
         self.counts["activations"] += 1
         self.faults.activating(unit)
 
-    def each_edge_of(self, x: str, y: str, action: Callable[[str, str], None]) -> None:
+    def each_edge_of(self, x: str, y: str, action: Callable[[str, EdgeId], None]) -> None:
         """Both ends of every edge between two units."""
         for edge in self.graph.edges:
             if {edge.producer, edge.consumer} == {x, y}:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from holdfast.protocols.messages import ClaimSent, Manifest, StoreSent
 from holdfast.protocols.storing import (
@@ -123,6 +124,8 @@ class SimulatedStore:
                     self._found_whole -= gone
                 case Reply(answer):
                     self._answer(answer)
+                case _:
+                    assert_never(instruction)
 
     def _verify(self, life: int, unit: str, files: tuple[str, ...]) -> None:
         if life != self.life or not self.up:

@@ -379,7 +379,7 @@ def test_a_search_that_comes_to_nothing_is_a_death_that_is_tried_again(plant, me
 # ---- units that may lose ----
 
 
-@pytest.mark.parametrize("protection", [hf.checkpoint(hf.frames(2)), hf.none], ids=["checkpoint", "none"])
+@pytest.mark.parametrize("protection", [hf.snapshot(hf.frames(2)), hf.none], ids=["checkpoint", "none"])
 def test_a_unit_that_may_lose_goes_on_behind_what_was_seen_of_it(tmp_path, protection):
     plant = begun(Plant(tmp_path, protection))
     plant.make(6, "first")

@@ -9,6 +9,9 @@ from holdfast.engine.flow.scheduler import Board, Hold, UnitState
 from holdfast.errors import Broken, StateRefused
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
+from holdfast.graph.edge_ids import Consumer
+
+SLOW, ALARMS = Consumer.unit("slow"), Consumer.unit("alarms")
 
 
 def a_board(*sources: str, closing: int = 1) -> Board:
@@ -25,7 +28,7 @@ def a_unit(board: Board, name: str, *inputs: str, feedback: dict[str, int] | Non
     unit = board.units[name] = UnitState(name, ports, (f"{name}.out",), **fields)
     board.streams[f"{name}.out"] = StreamQueue(f"{name}.out", 1000, False)
     for stream in inputs:
-        board.streams[stream].acked[name] = 0
+        board.streams[stream].acked[Consumer.unit(name)] = 0
     return unit
 
 
@@ -65,7 +68,7 @@ def test_a_full_queue_holds_its_producer_and_names_the_slow_consumer():
     """Without a bound one dead sink fills the disk and takes everything with it."""
     board = a_board("rows")
     unit = a_unit(board, "big", "rows")
-    board.streams["big.out"].acked["sink slow"] = 0
+    board.streams["big.out"].acked[Consumer.sink("slow")] = 0
     for n in (1, 2, 3):
         board.seal("rows", sealed(n))
     board.seal("big.out", sealed(1, size=600))
@@ -76,24 +79,24 @@ def test_a_full_queue_holds_its_producer_and_names_the_slow_consumer():
     assert isinstance(verdict, Hold)
     assert "sink slow" in verdict.why
 
-    board.acknowledge("big.out", "sink slow", 2)
+    board.acknowledge("big.out", Consumer.sink("slow"), 2)
     assert isinstance(board.next_permit(unit), Permit)
 
 
 def test_a_frame_is_forgotten_only_when_all_consumers_acknowledged_it():
     board = a_board("rows")
-    board.streams["rows"].acked = {"fast": 0, "slow": 0}
+    board.streams["rows"].acked = {Consumer.unit("fast"): 0, SLOW: 0}
     gone = []
     board.on_forget(lambda stream, frame: gone.append(frame.n))
     for n in (1, 2, 3):
         board.seal("rows", sealed(n))
 
-    board.acknowledge("rows", "fast", 3)
+    board.acknowledge("rows", Consumer.unit("fast"), 3)
     assert gone == []
-    board.acknowledge("rows", "slow", 2)
+    board.acknowledge("rows", SLOW, 2)
     assert gone == [1, 2]
-    board.acknowledge("rows", "slow", 1)  # an old one may come late
-    assert board.streams["rows"].acked["slow"] == 2
+    board.acknowledge("rows", SLOW, 1)  # an old one may come late
+    assert board.streams["rows"].acked[SLOW] == 2
 
 
 def test_a_trimmed_frame_that_is_needed_again_is_a_defect_not_an_empty_frame():
@@ -178,7 +181,7 @@ def test_who_keeps_frames_beside_the_consumers_holds_nobody_back():
     board.hold("ecg", "beside rare", 0)
     for n in (1, 2, 3):
         board.seal("ecg", sealed(n, size=400))
-    board.acknowledge("ecg", "alarms", 3)
+    board.acknowledge("ecg", ALARMS, 3)
 
     queue = board.streams["ecg"]
     assert gone == [] and sorted(queue.frames) == [1, 2, 3]
@@ -193,6 +196,6 @@ def test_all_who_asked_hear_of_an_acknowledgement():
     a_unit(board, "alarms", "ecg")
     for name in "ab":
         board.on_acknowledged(lambda *told, name=name: heard.append((name, *told)))
-    board.acknowledge("ecg", "alarms", 3)
+    board.acknowledge("ecg", ALARMS, 3)
 
-    assert heard == [("a", "ecg", "alarms", 3), ("b", "ecg", "alarms", 3)]
+    assert heard == [("a", "ecg", ALARMS, 3), ("b", "ecg", ALARMS, 3)]

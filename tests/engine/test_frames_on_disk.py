@@ -12,6 +12,7 @@ from holdfast.engine.recover.skip_lost import Neighbours, go_on_after
 from holdfast.errors import HoldfastError
 from holdfast.frames.files import frame_name, list_frames, read_record, seal_frame
 from holdfast.frames.identity import Kind
+from holdfast.graph.edge_ids import EdgeId
 from holdfast.graph.schemas import Schema
 from holdfast.journals.journal import Journal
 from holdfast.protocols.wiring import InputEdge, OutputEdge, Wiring
@@ -46,7 +47,8 @@ def test_frames_that_nobody_needs_any_more_are_deleted(folder):
     assert [n for n, _, _ in list_frames(folder)] == [5, 6]
 
 
-WIRING = Wiring("u", (InputEdge("in>u", "source in", outside=True),), (OutputEdge("s>v", 0, "v"),))
+READ, MADE = EdgeId.parse("in>u"), EdgeId.parse("s>v")
+WIRING = Wiring("u", (InputEdge(READ, "source in", outside=True),), (OutputEdge(MADE, 0, MADE.consumer),))
 
 
 def go_on(tmp_path, *, restored: int, reached: int | None, first: int | None):
@@ -57,7 +59,7 @@ def go_on(tmp_path, *, restored: int, reached: int | None, first: int | None):
     journal.append({"n": restored, "epoch": 1, "state": {}})
     journal.close()
     placed = go_on_after(
-        unit, WIRING, restored, Neighbours({"s>v": reached}, {"in>u": first}), [(stream, "s", SCHEMA)],
+        unit, WIRING, restored, Neighbours({MADE: reached}, {READ: first}), [(stream, "s", SCHEMA)],
         staging=tmp_path, epoch=2, boundary_us=9, tallies={},
     )  # fmt: skip
     return placed, Journal(unit, "commits").last(), stream

@@ -18,6 +18,7 @@ from holdfast.engine.flow.scheduler import Board
 from holdfast.engine.flow.source_runner import Intake
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
+from holdfast.graph.edge_ids import Consumer
 from holdfast.sources.pace import Pace, PacedSince
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,7 +41,9 @@ def taken_in(
     """Run the one source of a process to its end; its only consumer stands at `committed`."""
     graph = process.graph()
     board = Board(closing_frames=1)
-    board.streams["pulses"] = StreamQueue("pulses", 10**9, True, sealed=committed, acked={"unit": committed})
+    board.streams["pulses"] = StreamQueue(
+        "pulses", 10**9, True, sealed=committed, acked={Consumer.unit("unit"): committed}
+    )
     clock = FrameClock.starting(int(START.timestamp() * 1e6), graph.frame_ms * 1000)
     board.clock = clock
     intake = Intake(
@@ -75,7 +78,7 @@ def test_a_source_log_forgets_what_no_restart_needs(tmp_path, keep, least, most)
                 is_next.release()  # the first frame is sealed by the second element
 
     def on_seal(board: Board, n: int) -> None:
-        board.acknowledge("pulses", "unit", n - 2)
+        board.acknowledge("pulses", Consumer.unit("unit"), n - 2)
         is_next.release()
 
     board = taken_in(process, tmp_path, on_seal=on_seal)

@@ -24,6 +24,7 @@ from holdfast.engine.run.parts import RunParts
 from holdfast.engine.run.run import Run
 from holdfast.errors import UsageError
 from holdfast.frames.clock import FrameClock
+from holdfast.graph.edge_ids import Consumer
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = "ts timestamp, number bigint"
@@ -41,7 +42,7 @@ class Desk:
         names = tuple(UnitInputState(source.name) for source in graph.sources)
         self.unit = self.board.units["unit"] = UnitState("unit", names, ())
         for source in graph.sources:
-            self.board.streams[source.name] = StreamQueue(source.name, 10**9, True, acked={"unit": 0})
+            self.board.streams[source.name] = StreamQueue(source.name, 10**9, True, acked={Consumer.unit("unit"): 0})
             intake = Intake(
                 source, graph, board=self.board, directory=folder / source.name, from_n=1, clock=self.clock, epoch=1,
                 rate=None, decided=0, delays=DelayWatch(graph), promises=PromiseWatch(graph),

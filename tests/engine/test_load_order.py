@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.engine.unit.frame_job import PortInput
 from holdfast.engine.unit.worker import Load
 from holdfast.errors import UnitError
 from holdfast.frames.files import seal_frame
@@ -38,7 +39,7 @@ def loaded(rows, columns=None, without=None, seed=None) -> list[tuple[str, ...]]
         pq.write_table(table, f"{folder}/a.parquet", row_group_size=3)
         driver = Driver(Path(folder)).set(schema=SCHEMA, frame_us=SECOND)
         [frame] = [each for each in driver.frames(read.files("a.parquet")) if each.rows]
-        port = {"references": [each.to_json() for each in frame.references]} | ({"without": without} if without else {})
+        port = PortInput.of(frame.references, without or [])
         load = Load("probes", SCHEMA, 1, "ts", columns=columns, ordered=True)
         # As text, nan is nan and -0.0 is not 0.0.
         return [tuple(map(str, row.values())) for batch in load._in_order(port) for row in batch.to_pylist()]
@@ -73,7 +74,7 @@ def test_a_frame_that_was_sealed_with_its_columns_in_another_order_is_read_by_th
     table = pa.table({"a": pa.array([1, 2], pa.int32()), "b": pa.array([3, 4], pa.int32())})
     was = Schema.of("a int, b int")
     record = seal_frame(tmp_path, table, was, None, stream="warm", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1)
-    port = {"file": str(tmp_path / record.path)}
+    port = PortInput(file=str(tmp_path / record.path))
 
     now = Schema.of("b int, a int")
     [batch] = Load("warm", now, 1).rows(port, 0)

@@ -19,7 +19,7 @@ from holdfast.graph.schemas import Schema
 from holdfast.graph.units import cut
 from holdfast.journals.journal import Journal
 from holdfast.protocols.taint import Mark
-from holdfast.protocols.wiring import InputEdge, OutputEdge, Wiring
+from holdfast.protocols.wiring import Consumer, EdgeId, InputEdge, OutputEdge, Wiring
 
 SECOND = 1_000_000
 SCHEMA = Schema.of("zone int, n bigint")
@@ -57,14 +57,15 @@ def commit(marker, n, journal=None, **of_input):
     return marks, record
 
 
+READS, FEEDS = EdgeId.parse("rows>w"), EdgeId.parse("w>sink w")
+
+
 def lose(folder, process, tallies, *, restored, reached, epoch=2):
     """The host is lost: state of `restored`, a consumer at `reached`, no input before `reached + 1`."""
-    wiring = Wiring(
-        "w", (InputEdge("rows>w", "rows", outside=True),), (OutputEdge("w>sink", 0, "sink w", outside=True),)
-    )
+    wiring = Wiring("w", (InputEdge(READS, "rows", outside=True),), (OutputEdge(FEEDS, 0, outside=True),))
     (folder / "w").mkdir(parents=True, exist_ok=True)
     return go_on_after(
-        folder / "unit", wiring, restored, Neighbours({"w>sink": reached[0]}, {"rows>w": reached[1] + 1}),
+        folder / "unit", wiring, restored, Neighbours({FEEDS: reached[0]}, {READS: reached[1] + 1}),
         [(folder / "w", "w", SCHEMA)], staging=folder / "w", epoch=epoch, boundary_us=reached[1] * SECOND, tallies=tallies,
     )  # fmt: skip
 
@@ -153,9 +154,9 @@ def board():
     made.units["a"] = UnitState("a", (UnitInputState("source"),), ("a",))
     made.units["b"] = UnitState("b", (UnitInputState("a"), UnitInputState("b", 1)), ("b",))
     made.sinks["out"] = ("b", 0)
-    made.streams["source"].acked = {"a": 0}
-    made.streams["a"].acked = {"b": 0}
-    made.streams["b"].acked = {"sink out": 0, "b": 0}
+    made.streams["source"].acked = {Consumer.unit("a"): 0}
+    made.streams["a"].acked = {Consumer.unit("b"): 0}
+    made.streams["b"].acked = {Consumer.sink("out"): 0, Consumer.unit("b"): 0}
     made.keep_for_remaking()
     for n in range(1, 9):
         for name in ("source", "a", "b"):
@@ -166,12 +167,12 @@ def board():
 def test_inputs_stay_until_the_sinks_below_have_what_was_made_of_them(board):
     gone = []
     board.on_forget(lambda stream, sealed: gone.append((stream, sealed.n)))
-    board.acknowledge("source", "a", 6)
-    board.acknowledge("a", "b", 6)
-    board.acknowledge("b", "b", 5)
+    board.acknowledge("source", Consumer.unit("a"), 6)
+    board.acknowledge("a", Consumer.unit("b"), 6)
+    board.acknowledge("b", Consumer.unit("b"), 5)
     assert gone == []
     board.write("out", 3)
-    board.acknowledge("b", "sink out", 3)
+    board.acknowledge("b", Consumer.sink("out"), 3)
     assert sorted(board.streams["source"].frames) == sorted(board.streams["a"].frames) == [4, 5, 6, 7, 8]
     assert sorted(board.streams["b"].frames) == [3, 4, 5, 6, 7, 8], "over feedback frame 4 was made of frame 3"
     assert ("a", 3) in gone and ("b", 2) in gone and ("b", 3) not in gone
@@ -189,7 +190,7 @@ def test_before_the_sinks_are_known_everything_stays(board):
 
 def test_no_more_stays_than_a_queue_holds(board):
     board.streams["a"].bytes_bound = 250
-    board.acknowledge("a", "b", 6)
+    board.acknowledge("a", Consumer.unit("b"), 6)
     board.write("out", 1)
     assert sorted(board.streams["a"].frames) == [7, 8]
 

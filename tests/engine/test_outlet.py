@@ -17,6 +17,7 @@ from holdfast.engine.observe.status import snapshot
 from holdfast.errors import SinkAway, SinkError
 from holdfast.frames.files import frame_name, seal_frame
 from holdfast.frames.identity import Kind
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Sink
 from holdfast.graph.schemas import Schema
 from holdfast.journals.shown import shown_to
@@ -47,7 +48,7 @@ class Plant:
     def __init__(self, folder, writer, state=None):
         self.folder, self.waits = folder, Waits()
         self.board = Board(closing_frames=0)
-        self.board.streams["average"] = StreamQueue("average", 1 << 30, False, acked={"sink average": 0})
+        self.board.streams["average"] = StreamQueue("average", 1 << 30, False, acked={Consumer.sink("average"): 0})
         self.board.sinks["average"] = ("average", 0)
         self.board.on_forget(lambda stream, sealed: None)
         graph = SimpleNamespace(name="kiln", time=None, base=str(folder), durability="synced")

@@ -14,6 +14,7 @@ from holdfast.engine.recover.restore import Begun
 from holdfast.engine.recover.supervisor import Supervisor, cause_of
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.restarting import restarts
 from holdfast.protocols.lifecycle import (
     Looked,
@@ -67,7 +68,7 @@ def board():
     for name, inputs in wiring.items():
         board.units[name] = UnitState(name, tuple(map(UnitInputState, inputs)), (name,))
         for stream in inputs:
-            board.streams[stream].acked[name] = 0
+            board.streams[stream].acked[Consumer.unit(name)] = 0
     return board
 
 
@@ -163,20 +164,20 @@ def test_too_many_deaths_give_it_up_and_what_is_below_stands_still(board, clock,
 def test_a_source_does_not_wait_for_who_stands_still(board, clock, supervisor):
     for n in range(1, 4):
         board.seal("acc", sealed(n))
-    board.acknowledge("acc", "motion", 3)
+    board.acknowledge("acc", Consumer.unit("motion"), 3)
     assert len(board.streams["acc"].frames) == 3  # alarms may still want them
     keeps_dying(supervisor, board, clock, "pulse", 1, killed())
-    board.acknowledge("acc", "motion", 3)
+    board.acknowledge("acc", Consumer.unit("motion"), 3)
     assert board.streams["acc"].frames == {}
     assert board.streams["acc"].waiting_bytes() == 0
-    assert board.streams["acc"].acked["alarms"] == 0  # its log keeps them for the next run
+    assert board.streams["acc"].acked[Consumer.unit("alarms")] == 0  # its log keeps them for the next run
 
 
 def test_a_unit_below_first_takes_what_is_there(board, clock, supervisor):
     for stream in ("ecg", "acc", "pulse", "motion"):
         board.seal(stream, sealed(1))
     keeps_dying(supervisor, board, clock, "pulse", 2, killed())
-    board.acknowledge("acc", "motion", 1)
+    board.acknowledge("acc", Consumer.unit("motion"), 1)
     permit = board.next_permit(board.units["alarms"])
     assert permit.n == 1
     board.units["alarms"].permitted = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from uuid import uuid4
 
+from holdfast.graph.edge_ids import EdgeId
 from holdfast.hosts.stores import OpenStore, file_name
 from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreSent, Verdict
 
@@ -26,7 +27,7 @@ class Contents(dict[str, bytes]):
 def checkpoint(contents: Contents, serial: int, *, epoch: int = 1, unit: str = UNIT) -> Manifest:
     """The base stays from checkpoint to checkpoint, the delta is new."""
     files = (contents.made("base", b"base" * 50), contents.made("delta", f"{epoch}.{serial}".encode() * 20))
-    return Manifest(unit, epoch, serial, serial * 4, (("to_alarm", serial),), files)
+    return Manifest(unit, epoch, serial, serial * 4, ((EdgeId.parse("ecg>alarm"), serial),), files)
 
 
 def request(manifest: Manifest, stage: Stage = Stage.FINAL, files: tuple[str, ...] | None = None) -> StoreSent:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import Broken
+from holdfast.graph.edge_ids import EdgeId
 from holdfast.hosts.packing import pack, unpack
 from holdfast.hosts.sealed import from_json, sealed, to_json
 from holdfast.protocols.messages import Manifest
@@ -33,7 +34,7 @@ def test_backups_written_earlier_are_read():
 
 
 def test_manifests_written_earlier_are_read():
-    manifest = Manifest("ecg", 1, 7, 35, (("ecg>filter", 30),), ("000001-000007-ab",))
+    manifest = Manifest("ecg", 1, 7, 35, ((EdgeId.parse("ecg>filter"), 30),), ("000001-000007-ab",))
     before = {
         "unit": "ecg",
         "epoch": 1,

@@ -6,17 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.graph.edge_ids import Consumer, EdgeId
 from holdfast.hosts.sealed import Damaged, NewerFormat, from_json, is_whole, quoted, sealed, to_json, unsealed
 from holdfast.hosts.stores import file_name
 from holdfast.protocols.messages import Manifest
 
+names = st.from_regex(r"\w{1,9}", fullmatch=True)
+consumers = st.builds(Consumer, st.sampled_from(["unit", "sink"]), names)
+edges = st.builds(EdgeId, names, consumers, st.integers(0, 9))
 manifests = st.builds(
     Manifest,
     unit=st.text(max_size=20),
     epoch=st.integers(0, 2**60),
     serial=st.integers(0, 2**60),
     frame=st.integers(-1, 2**60),
-    queues=st.lists(st.tuples(st.text(max_size=9), st.integers(0, 2**60)), max_size=3).map(tuple),
+    queues=st.lists(st.tuples(edges, st.integers(0, 2**60)), max_size=3).map(tuple),
     files=st.lists(st.binary(max_size=9).map(lambda c: file_name("f", c)), max_size=3).map(tuple),
 )
 

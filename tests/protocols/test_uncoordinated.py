@@ -19,7 +19,7 @@ from holdfast.protocols.dialogue import (
 )
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.uncoordinated import Uncoordinated
-from tests.protocols.wirings import FEEDS_BACK, LOOP, MIDDLE, SOURCE, run_to
+from tests.protocols.wirings import FEEDS_BACK, LOOP, MIDDLE, SOURCE, e, run_to
 
 
 def uncoordinated(wiring, every=4, restored=Restored()):
@@ -36,11 +36,11 @@ def test_the_checkpoint_holds_the_unacknowledged_queue():
     """The consumer's stored checkpoint may be older than this one."""
     unit = uncoordinated(MIDDLE)
     unit.handle(IntervalDrawn(5))
-    unit.handle(AckArrived("join>avg", 3, {}))
+    unit.handle(AckArrived(e("join>avg"), 3, {}))
     said = run_to(unit, 5)
     assert said == [
         PinFrame(1, 5),
-        StoreCheckpoint(1, 5, (("join>avg", 3),)),
+        StoreCheckpoint(1, 5, ((e("join>avg"), 3),)),
         DrawInterval(2, 6),
     ]
 
@@ -52,7 +52,7 @@ def test_upstream_is_acked_only_after_the_checkpoint_is_stored():
     assert not [o for o in unit.handle(CheckpointWanted()) if isinstance(o, SendAck)]
     said = unit.handle(CheckpointStored(1, 50))
     assert said[0] == UnpinFrame(1)
-    assert {(o.edge, o.frame) for o in said[1:]} == {("a>join", 5), ("b>join", 5)}
+    assert {(o.edge, o.frame) for o in said[1:]} == {(e("a>join"), 5), (e("b>join"), 5)}
 
 
 def test_feedback_is_acked_one_delay_earlier():
@@ -61,20 +61,20 @@ def test_feedback_is_acked_one_delay_earlier():
     run_to(unit, 5)
     unit.handle(CheckpointWanted())
     acks = {o.edge: o.frame for o in unit.handle(CheckpointStored(1, 9)) if isinstance(o, SendAck)}
-    assert acks == {"log>sensor": 5, "avg>sensor": 4}
+    assert acks == {e("log>sensor"): 5, e("avg>sensor@1"): 4}
 
 
 def test_a_full_queue_asks_the_consumers():
     """The producer's own checkpoint does not make its queue shorter."""
     unit = uncoordinated(SOURCE)
     run_to(unit, 3)
-    request = SendRequest("sensor>join", 0, 3, frozenset(), extendable=False)
+    request = SendRequest(e("sensor>join"), 0, 3, frozenset(), extendable=False)
     assert request in unit.handle(CheckpointWanted())
     assert unit.asking
-    assert unit.handle(EdgeResumed("sensor>join")) == [request]
-    unit.handle(AckArrived("sensor>join", 3, {}))
+    assert unit.handle(EdgeResumed(e("sensor>join"))) == [request]
+    unit.handle(AckArrived(e("sensor>join"), 3, {}))
     assert not unit.asking
-    assert unit.handle(EdgeResumed("sensor>join")) == []
+    assert unit.handle(EdgeResumed(e("sensor>join"))) == []
 
 
 def test_feedback_can_be_satisfied_at_the_end_of_a_stream():
@@ -82,8 +82,8 @@ def test_feedback_can_be_satisfied_at_the_end_of_a_stream():
     unit = uncoordinated(FEEDS_BACK)
     run_to(unit, 3)
     unit.handle(CheckpointWanted())
-    unit.handle(AckArrived("avg>sink", 3, {}))
-    unit.handle(AckArrived("avg>sensor", 2, {}))
+    unit.handle(AckArrived(e("avg>sink avg"), 3, {}))
+    unit.handle(AckArrived(e("avg>sensor@1"), 2, {}))
     assert not unit.asking
 
 
@@ -91,10 +91,10 @@ def test_a_request_is_served_at_once_or_when_its_frame_is_here():
     """A coordinated neighbour waits for the ack."""
     unit = uncoordinated(MIDDLE)
     run_to(unit, 2)
-    assert unit.handle(RequestArrived("a>join", 1, 1, 3, frozenset())) == []
+    assert unit.handle(RequestArrived(e("a>join"), 1, 1, 3, frozenset())) == []
     said = run_to(uncoordinated(MIDDLE), 3)
     assert said == []
-    assert PinFrame(1, 2) in unit.handle(RequestArrived("a>join", 1, 1, 2, frozenset()))
+    assert PinFrame(1, 2) in unit.handle(RequestArrived(e("a>join"), 1, 1, 2, frozenset()))
 
 
 def test_one_checkpoint_is_on_its_way_at_a_time():

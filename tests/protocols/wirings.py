@@ -1,48 +1,54 @@
 """Small wirings that the protocol tests share, and words to build events with."""
 
+from holdfast.frames.identity import Kind
 from holdfast.protocols.dialogue import FrameProcessed, OutputFrame
-from holdfast.protocols.messages import CheckId, Kind
-from holdfast.protocols.wiring import InputEdge, OutputEdge, Wiring
+from holdfast.protocols.messages import CheckId
+from holdfast.protocols.wiring import EdgeId, InputEdge, OutputEdge, Wiring
+
+
+def e(text: str) -> EdgeId:
+    return EdgeId.parse(text)
+
 
 SOURCE = Wiring(
     "sensor",
-    (InputEdge("log>sensor", "log", outside=True),),
-    (OutputEdge("sensor>join", 0, "join"),),
+    (InputEdge(e("log>sensor"), "log", outside=True),),
+    (OutputEdge(e("sensor>join"), 0),),
 )
 MIDDLE = Wiring(
     "join",
-    (InputEdge("a>join", "a"), InputEdge("b>join", "b")),
-    (OutputEdge("join>avg", 0, "avg"),),
+    (InputEdge(e("a>join"), "a"), InputEdge(e("b>join"), "b")),
+    (OutputEdge(e("join>avg"), 0),),
 )
 SPLIT = Wiring(
     "split",
-    (InputEdge("a>split", "a"),),
-    (OutputEdge("split>left", 0, "left"), OutputEdge("split>right", 0, "right")),
+    (InputEdge(e("a>split"), "a"),),
+    (OutputEdge(e("split>left"), 0), OutputEdge(e("split>right"), 0)),
 )
 LAST = Wiring(
     "avg",
-    (InputEdge("join>avg", "join"),),
-    (OutputEdge("avg>sink", 0, "sink", outside=True),),
+    (InputEdge(e("join>avg"), "join"),),
+    (OutputEdge(e("avg>sink avg"), 0, outside=True),),
 )
 LOOP = Wiring(
     "sensor",
     (
-        InputEdge("log>sensor", "log", outside=True),
-        InputEdge("avg>sensor", "avg", delay=1, on_cycle=True),
+        InputEdge(e("log>sensor"), "log", outside=True),
+        InputEdge(e("avg>sensor@1"), "avg", on_cycle=True),
     ),
-    (OutputEdge("sensor>join", 0, "join", on_cycle=True),),
+    (OutputEdge(e("sensor>join"), 0, on_cycle=True),),
 )
 FEEDS_LATE = Wiring(
     "join",
-    (InputEdge("a>join", "a"),),
-    (OutputEdge("join>avg", 0, "avg", lag=2),),
+    (InputEdge(e("a>join"), "a"),),
+    (OutputEdge(e("join>avg"), 0, lag=2),),
 )
 FEEDS_BACK = Wiring(
     "avg",
-    (InputEdge("join>avg", "join", on_cycle=True),),
+    (InputEdge(e("join>avg"), "join", on_cycle=True),),
     (
-        OutputEdge("avg>sensor", 0, "sensor", delay=1, on_cycle=True),
-        OutputEdge("avg>sink", 0, "sink", outside=True),
+        OutputEdge(e("avg>sensor@1"), 0, on_cycle=True),
+        OutputEdge(e("avg>sink avg"), 0, outside=True),
     ),
 )
 

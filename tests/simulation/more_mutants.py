@@ -14,13 +14,13 @@ from holdfast.protocols.dialogue import (
     UnpinFrame,
 )
 from holdfast.protocols.ecoc import Ecoc
+from holdfast.protocols.edges import FrameArrival, Receiver, Sender
 from holdfast.protocols.extended import Extended
 from holdfast.protocols.fencing import Fence
-from holdfast.protocols.intake import Arrival, Intake
-from holdfast.protocols.messages import ClaimSent, RefusalSent, ResumeSent, Stage, Verdict
+from holdfast.protocols.messages import ClaimSent, RefusalSent, Stage, Verdict
 from holdfast.protocols.none import NoProtection
 from holdfast.protocols.placing import Placing
-from holdfast.protocols.queue import OutputQueue
+from holdfast.protocols.queue import FrameQueue
 from holdfast.protocols.shipping import Shipping
 from holdfast.protocols.storing import BackupStore, DeleteFiles, RegisterSynced, Reply, SyncManifest
 from holdfast.protocols.synchronised import Synchronised
@@ -36,53 +36,132 @@ __all__ = ["MORE_MUTANTS"]
 # ---- edges -----------------------------------------------------------------------------
 
 
-class ReplaysOneLate(Unit):
-    def _replay(self, edge, after, acked, lossy=False):
-        late = after if after is None else min(after + 1, self.queue.sealed)
-        return super()._replay(edge, late, acked, lossy)
+class ReplaysOneLate(Sender):
+    def replay(self, message):
+        if message.after is not None:
+            message = replace(message, after=min(message.after + 1, self.queue.sealed))
+        return super().replay(message)
 
 
-class LateResumesCount(Unit):
+class LateResumesCount(Sender):
     """A resume that comes again moves the producer back."""
 
-    def _receive(self, message):
-        if isinstance(message, ResumeSent):
-            self._contacts.pop(message.edge, None)
-            self._acks.pop(message.edge, None)
-        return super()._receive(message)
+    def asked(self, message):
+        self._asked = self._acked = (0, 0)
+        return super().asked(message)
 
 
-class GoesBack(Intake):
+class OvertakingAcksAreForgotten(Sender):
+    def note_ack(self, message):
+        pass
+
+
+class AcksWhatIsAsked(Sender):
+    """A consumer that holds a frame is taken to need it never again."""
+
+    def replay(self, message):
+        out = super().replay(message)
+        if message.after is not None:
+            self.ack(message.after)
+        return out
+
+
+class OffersWhatIsGone(Sender):
+    """Tells a consumer that may lose frames to wait for the first one, whatever is kept."""
+
+    def _answer(self, first):
+        return super()._answer(min(first, 1))
+
+
+class GoesBack(Receiver):
     """A duplicate counts as the last frame received."""
 
-    def accept(self, edge, number, frame):
-        arrival = super().accept(edge, number, frame)
-        if arrival is Arrival.DUPLICATE:
-            self.received[edge] = number
+    def accept(self, message):
+        arrival = super().accept(message)
+        if arrival is FrameArrival.DUPLICATE:
+            self.received = message.frame
         return arrival
 
 
-class UnitGoesBack(Unit):
-    intake_type = GoesBack
-
-
-class DropsWhatOvertook(Intake):
-    def accept(self, edge, number, frame):
-        arrival = super().accept(edge, number, frame)
-        self._ahead[edge].clear()
+class DropsWhatOvertook(Receiver):
+    def accept(self, message):
+        arrival = super().accept(message)
+        self._ahead.clear()
         return arrival
 
 
-class UnitDropsWhatOvertook(Unit):
-    intake_type = DropsWhatOvertook
+class KeepsWhatOvertook(Receiver):
+    """What overtook others outlives the instance that sent it."""
+
+    def contact(self):
+        ahead = dict(self._ahead)
+        super().contact()
+        self._ahead = ahead
+
+    def skip(self, number):
+        ahead = dict(self._ahead)
+        super().skip(number)
+        self._ahead = ahead
 
 
-class NeverFull(OutputQueue):
-    is_full = False
+class AsksOnce(Receiver):
+    """A gap that was asked for over a connection that broke is not asked for again."""
+
+    def contact(self):
+        gap = self._gap
+        super().contact()
+        self._gap = gap
+
+    def ask(self, acked, *, lossy, has_place):
+        self._contact = 0
+        return super().ask(acked, lossy=lossy, has_place=has_place)
 
 
-class UnitNeverFull(Unit):
-    queue_type = NeverFull
+class ResumesAtProcessed(Receiver):
+    """Asks one frame too late: the last frame it waits for counts as held."""
+
+    def ask(self, acked, *, lossy, has_place):
+        said = super().ask(acked, lossy=lossy, has_place=has_place)
+        return said if said.after is None else replace(said, after=said.after + 1)
+
+
+class TakesFeedbackAtOnce(Receiver):
+    """Over a feedback edge the frame before is not waited for."""
+
+    def has(self, processing):
+        return self.edge.delay > 0 or super().has(processing)
+
+
+class TrimsWhatIsUnderWay(FrameQueue):
+    """What was sent counts as acknowledged while more than one frame is on its way."""
+
+    def floor(self):
+        sent = min(self.taken.values(), default=0)
+        return max(super().floor(), min(sent, self.sealed) - 1)
+
+
+class NeverFull(FrameQueue):
+    def has_room(self, under_way):
+        return True
+
+
+class BeginsOutOfOrder(Unit):
+    """Hands out what it may begin, newest first."""
+
+    def _advance(self):
+        return super()._advance()[::-1]
+
+
+def with_sender(kind):
+    return type(f"Unit{kind.__name__}", (Unit,), {"sender_type": kind})
+
+
+def with_receiver(kind):
+    return type(f"Unit{kind.__name__}", (Unit,), {"receiver_type": kind})
+
+
+def with_queue(kind):
+    return type(f"Unit{kind.__name__}", (Unit,), {"queue_type": kind})
 
 
 class TrimsWhatIsStored(Unit):
@@ -91,8 +170,8 @@ class TrimsWhatIsStored(Unit):
     def handle(self, event):
         out = super().handle(event)
         if isinstance(event, CheckpointStored):
-            for edge in self._outputs:
-                self.queue.ack(edge, self.protection.stored)
+            for sender in self.senders.values():
+                sender.ack(self.protection.stored)
         return out
 
 
@@ -365,11 +444,25 @@ def _uncoordinated(rule, machine, graph="sp1"):
 
 
 MORE_MUTANTS = [
-    Mutant("replay one frame late", "uncoordinated", "sp1", Parts(unit=ReplaysOneLate)),
-    Mutant("a late resume counts", "uncoordinated", "sp1", Parts(unit=LateResumesCount)),
-    Mutant("a duplicate moves the consumer back", "uncoordinated", "sp1", Parts(unit=UnitGoesBack)),
-    Mutant("what overtook is dropped", "uncoordinated", "sp1", Parts(unit=UnitDropsWhatOvertook)),
-    Mutant("a queue without bound", "uncoordinated", "sp1", Parts(unit=UnitNeverFull)),
+    Mutant("replay one frame late", "uncoordinated", "sp1", Parts(unit=with_sender(ReplaysOneLate))),
+    Mutant("a late resume counts", "uncoordinated", "sp1", Parts(unit=with_sender(LateResumesCount))),
+    Mutant("a duplicate moves the consumer back", "uncoordinated", "sp1", Parts(unit=with_receiver(GoesBack))),
+    Mutant("what overtook is dropped", "uncoordinated", "sp1", Parts(unit=with_receiver(DropsWhatOvertook))),
+    Mutant("a queue without bound", "uncoordinated", "sp1", Parts(unit=with_queue(NeverFull))),
+    Mutant(
+        "acks that overtake are forgotten",
+        "uncoordinated",
+        "random",
+        Parts(unit=with_sender(OvertakingAcksAreForgotten)),
+    ),
+    Mutant("an asking is taken for an ack", "ecoc", "sp1", Parts(unit=with_sender(AcksWhatIsAsked))),
+    Mutant("frames that are gone are offered", "checkpoint", "sp1", Parts(unit=with_sender(OffersWhatIsGone))),
+    Mutant("what overtook outlives its sender", "none", "random", Parts(unit=with_receiver(KeepsWhatOvertook))),
+    Mutant("askings have no number", "uncoordinated", "sp1", Parts(unit=with_receiver(AsksOnce))),
+    Mutant("resume one frame late", "uncoordinated", "sp1", Parts(unit=with_receiver(ResumesAtProcessed))),
+    Mutant("feedback is not waited for", "uncoordinated", "sp3", Parts(unit=with_receiver(TakesFeedbackAtOnce))),
+    Mutant("what is under way counts as acknowledged", "ecoc", "sp1", Parts(unit=with_queue(TrimsWhatIsUnderWay))),
+    Mutant("frames under way end out of order", "ecoc", "sp1", Parts(unit=BeginsOutOfOrder)),
     Mutant("trim of what the checkpoint holds", "uncoordinated", "sp1", Parts(unit=TrimsWhatIsStored)),
     Mutant("a fence that forgets", "ecoc", "sp1", Parts(unit=UnitWithForgetfulFence)),
     Mutant("refusals are ignored", "ecoc", "sp1", Parts(unit=IgnoresRefusals)),

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from holdfast.protocols.activation import Activation
 from holdfast.protocols.dialogue import SendExtension, StoreCheckpoint
 from holdfast.protocols.ecoc import Ecoc
+from holdfast.protocols.edges import FrameArrival, Receiver, Sender
 from holdfast.protocols.extended import Extended
-from holdfast.protocols.fencing import EpochRegister, Fence
-from holdfast.protocols.intake import Arrival, Intake
+from holdfast.protocols.fencing import EpochRegister
 from holdfast.protocols.messages import (
     AckSent,
     ClaimSent,
@@ -24,7 +24,7 @@ from holdfast.protocols.messages import (
     ResumeSent,
 )
 from holdfast.protocols.placing import Placing
-from holdfast.protocols.queue import OutputQueue
+from holdfast.protocols.queue import FrameQueue
 from holdfast.protocols.shipping import Shipping
 from holdfast.protocols.storing import (
     BackupStore,
@@ -87,28 +87,28 @@ class AcksProcessed(Uncoordinated):
 # ---- queues ----------------------------------------------------------------------------
 
 
-class TrimsAtFirstAck(OutputQueue):
-    def _trim(self, port):
-        acked = self.acked
-        most = max(acked[e] for e in self._edges[port])
-        self.acked = {**acked, **dict.fromkeys(self._edges[port], most)}
-        super()._trim(port)
-        self.acked = acked
+class TrimsAtFirstAck(FrameQueue):
+    def floor(self):
+        return max(self.acked.values())
 
 
-class TrimsWhenSent(Unit):
-    def _flush(self, edge):
-        out = super()._flush(edge)
-        if out and edge.startswith("join"):
-            self.queue.ack(edge, self.queue.sealed)
+class TrimsWhenSent(Sender):
+    def flush(self):
+        out = super().flush()
+        if out and "join" in str(self.edge.edge).split(">")[0]:
+            self.ack(self.queue.sealed)
         return out
+
+
+class UnitTrimsWhenSent(Unit):
+    sender_type = TrimsWhenSent
 
 
 class UnitTrimsAtFirstAck(Unit):
     queue_type = TrimsAtFirstAck
 
 
-class NeverAsks(OutputQueue):
+class NeverAsks(FrameQueue):
     is_half_full = False
 
 
@@ -116,26 +116,30 @@ class UnitNeverAsks(Unit):
     queue_type = NeverAsks
 
 
-class NoReplay(Unit):
+class NoReplay(Sender):
     """Goes on where it stopped sending, whatever the consumer says."""
 
-    def _replay(self, edge, after, acked, lossy=False):
-        sent = self._sent[edge]
-        return super()._replay(edge, max(after, sent or after), acked, lossy)
+    def replay(self, message):
+        sent = self.queue.taken.get(self.edge.edge, 0)
+        return super().replay(replace(message, after=max(message.after, sent)))
 
 
-class SkipsGaps(Intake):
-    def accept(self, edge, number, frame):
-        arrival = super().accept(edge, number, frame)
-        if arrival is Arrival.GAP:
-            self._held[edge][number] = frame
-            self.received[edge] = number
-            return Arrival.NEW
+class UnitNoReplay(Unit):
+    sender_type = NoReplay
+
+
+class SkipsGaps(Receiver):
+    def accept(self, message):
+        arrival = super().accept(message)
+        if arrival is FrameArrival.GAP:
+            self._held[message.frame] = self._ahead.pop(message.frame)
+            self.received = message.frame
+            return FrameArrival.NEW
         return arrival
 
 
 class UnitSkipsGaps(Unit):
-    intake_type = SkipsGaps
+    receiver_type = SkipsGaps
 
 
 # ---- ecoc ------------------------------------------------------------------------------
@@ -226,16 +230,19 @@ class NoQueueInside(Uncoordinated):
 
 
 def unfenced(*kinds):
+    class UnfencedSender(Sender):
+        def refuses(self, message):
+            refusal = super().refuses(message)
+            return None if isinstance(message, kinds) else refusal
+
+    class UnfencedReceiver(Receiver):
+        def refuses(self, message):
+            refusal = super().refuses(message)
+            return None if isinstance(message, kinds) else refusal
+
     class Unfenced(Unit):
-        def _receive(self, message):
-            if isinstance(message, kinds):
-                fence, self.fence = self.fence, Fence()
-                try:
-                    return super()._receive(message)
-                finally:
-                    self.fence = fence
-                    fence.admit(message.stamp)
-            return super()._receive(message)
+        sender_type = UnfencedSender
+        receiver_type = UnfencedReceiver
 
     return Unfenced
 
@@ -446,14 +453,14 @@ MUTANTS = [
         Parts(protections={"uncoordinated": AcksProcessed}),
     ),
     Mutant("trim before all acks", "uncoordinated", "random", Parts(unit=UnitTrimsAtFirstAck)),
-    Mutant("trim when sent", "ecoc", "sp2", Parts(unit=TrimsWhenSent)),
+    Mutant("trim when sent", "ecoc", "sp2", Parts(unit=UnitTrimsWhenSent)),
     Mutant(
         "bound below the interval, nobody asks",
         "ecoc",
         "sp1",
         Parts(unit=UnitNeverAsks, bytes_max=200),
     ),
-    Mutant("no replay", "ecoc", "sp1", Parts(unit=NoReplay)),
+    Mutant("no replay", "ecoc", "sp1", Parts(unit=UnitNoReplay)),
     Mutant("gaps are skipped", "uncoordinated", "sp1", Parts(unit=UnitSkipsGaps)),
     Mutant("forgotten consumer", "ecoc", "random", Parts(protections={"ecoc": ForgetsAConsumer})),
     Mutant("forgotten sink", "ecoc", "sp1", Parts(protections={"ecoc": ForgetsTheSink})),

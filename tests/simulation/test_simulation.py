@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
+from holdfast.protocols.edges import Sender
 from holdfast.protocols.invariants import ProtocolRefused
 from holdfast.protocols.unit import Unit
 from holdfast.simulation import run
@@ -125,13 +126,16 @@ def test_a_broken_invariant_is_an_error_with_the_line_that_replays_it(monkeypatc
 def test_a_machine_that_stumbles_counts_as_broken():
     """An error of Python's in a protocol must name its seed like any other."""
 
-    class Stumbles(Unit):
-        def _flush(self, edge):
-            raise KeyError(edge)
+    class Stumbles(Sender):
+        def flush(self):
+            raise KeyError(self.edge)
 
-    outcome = play_one("ecoc", "sp1", 3, Parts(unit=Stumbles))
+    class UnitStumbles(Unit):
+        sender_type = Stumbles
+
+    outcome = play_one("ecoc", "sp1", 3, Parts(unit=UnitStumbles))
     assert "KeyError" in outcome.broken
-    assert any("_flush" in line for line in outcome.story)
+    assert any("flush" in line for line in outcome.story)
 
 
 def test_the_command_says_why_a_graph_is_refused():

@@ -102,11 +102,6 @@ class Marker:
     def at(self, n: int) -> dict[str, Mark]:
         return self._marks.get(n, {})
 
-    def told(self, n: int) -> dict[str, Any]:
-        """What a task that seals frame n is told: {} for the most part."""
-        marks = {stream: mark.to_json() for stream, mark in self.at(n).items()}
-        return {"marks": marks} if marks else {}
-
     def committed(self, n: int, sealed: Mapping[str, Sealed], counts: Mapping[str, int]) -> dict[str, Any]:
         """For the commit record of frame n."""
         for name, rows in counts.items():

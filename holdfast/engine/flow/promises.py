@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from holdfast.engine.flow.gone import Gone
 from holdfast.engine.flow.marking import Marker, Tally
 from holdfast.graph.durations import show_ms
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph
 from holdfast.graph.promises import Loses, Within
 
@@ -64,7 +65,7 @@ class PromiseWatch:
             for promise in sink.promises
             if isinstance(promise, Within)
         }
-        self._above = {sink.name: _above(graph, sink.stream) | {f"sink {sink.name}"} for sink in graph.sinks}
+        self._above = {sink.name: _above(graph, sink.stream) | {str(Consumer.sink(sink.name))} for sink in graph.sinks}
 
     def sealed(self, source: str, n: int, now_s: float) -> None:
         """A source sealed frame n. A sink below is due from the first of its sources on."""

@@ -1,15 +1,20 @@
-"""The queue of one stream: its sealed frames, who has read them, what may be forgotten; and the permit that names them.
+"""The queue of one stream on the board, and the permit that names its frames.
+
+What is kept, for whom, and when a producer is held is `protocols.queue`'s; here is what a
+running stream has beside that: its files, its source, its end.
 
 No thread of its own: whoever calls holds the scheduler's lock.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import FrameDiffers, StateRefused
+from holdfast.graph.edge_ids import Consumer
+from holdfast.protocols.queue import FrameQueue
 
 if TYPE_CHECKING:
     from holdfast.protocols.taint import Mark
@@ -32,78 +37,31 @@ class Sealed:
     references: tuple = ()
     mark: Mark | None = None  # it is TAINTED
 
+    @property
+    def size(self) -> int:
+        return self.bytes
+
     def named(self, stream: str) -> list:
         return [stream, self.n, self.kind, self.epoch, self.checksum]
 
 
 @dataclass
-class StreamQueue:
-    """Sealed frames kept until all consumers acknowledged them."""
+class StreamQueue(FrameQueue[Consumer, Sealed]):
+    """Its readers are units and sinks of this run, which take frames by number: no wire, so no end of an edge."""
 
-    name: str
-    bytes_bound: int
     from_source: bool
-    frames: dict[int, Sealed] = field(default_factory=dict)
-    sealed: int = 0  # highest number sealed, without a gap
-    seen: int = 0  # highest number anybody may have seen: above `sealed` while a unit that went back makes frames again
-    acked: dict[str, int] = field(default_factory=dict)  # consumer -> no restart of mine needs up to this
-    taken: dict[str, int] = field(default_factory=dict)  # consumer -> worked off up to this
-    held: dict[str, int] = field(
-        default_factory=dict
-    )  # who else keeps frames -> needs none up to this; holds nobody back
-    exempt: set[str] = field(default_factory=set)  # consumers over a feedback edge do not hold the producer
-    left_out: set[str] = field(default_factory=set)  # stand still; a source keeps for them what it can read again
+    _: KW_ONLY
     ended: int | None = None  # last number a bounded source gave
     closed_at: int | None = None  # the same, from a run before in which frames after the end were made
     rows: int = 0
     late: int = 0
-    keeps_unacked: bool = False  # what is not acknowledged counts towards the bound, not only what is not taken
-    known: dict[int, str] = field(default_factory=dict)  # checksums of frames whose files are lost
     durable: int | None = None  # sinks wait until a frame outlasts a loss of power; None: nobody does
     live: Any = None  # the open source, if it has something to say: `remark()`, `away()`, `bad`
-
-    def waiting_bytes(self) -> int:
-        """What consumers other than feedback have still to take.
-
-        Not what they have taken and not acknowledged: they acknowledge two frames late,
-        and a queue whose bound is below two frames would wait for ever. Where a protection
-        acknowledges what it has stored, and asks for a checkpoint in time, that counts.
-        """
-        if self.keeps_unacked:
-            return self.unacked_bytes()
-        floor = min(self._positions().values(), default=self.sealed)
-        return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
-
-    def unacked_bytes(self) -> int:
-        """What must be kept, since a restart of a consumer may need it again."""
-        held = [n for c, n in self.acked.items() if c not in self.exempt | self.left_out]
-        floor = min(held, default=self.sealed)
-        return sum(frame.bytes for n, frame in self.frames.items() if n > floor)
 
     @property
     def shown(self) -> int:
         """The last frame that may leave the process."""
         return self.sealed if self.durable is None else min(self.sealed, self.durable)
-
-    def taken_floor(self) -> int:
-        """What all consumers that move have worked off."""
-        return min(
-            (max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in self.left_out), default=self.sealed
-        )
-
-    def slowest(self) -> str:
-        held = self._positions()
-        return min(held, key=held.get) if held else ""
-
-    def _positions(self) -> dict[str, int]:
-        passed = self.exempt | self.left_out
-        return {c: max(n, self.taken.get(c, 0)) for c, n in self.acked.items() if c not in passed}
-
-    def floor(self) -> int:
-        """What all consumers that move have acknowledged, and nobody else keeps."""
-        return min(
-            [*(n for c, n in self.acked.items() if c not in self.left_out), *self.held.values()], default=self.sealed
-        )
 
     def beyond_bound(self) -> int:
         """Up to here nothing is kept for anybody but a consumer: the frames behind it would be more than the bound."""
@@ -115,14 +73,6 @@ class StreamQueue:
             if size > self.bytes_bound:
                 return n
         return 0
-
-    def newest_bytes(self) -> int:
-        return self.frames[self.sealed].bytes if self.sealed in self.frames else 0
-
-    def trim(self) -> list[Sealed]:
-        """Frames nobody needs again, taken off the queue."""
-        floor = self.floor()
-        return [self.frames.pop(n) for n in sorted(self.frames) if n <= floor]
 
 
 @dataclass(frozen=True, slots=True)

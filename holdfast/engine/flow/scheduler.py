@@ -21,6 +21,9 @@ from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputSt
 from holdfast.errors import HoldfastError, invariant
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
+from holdfast.graph.edge_ids import Consumer
+from holdfast.protocols.edges import wanted
+from holdfast.protocols.queue import MadeOtherwise
 
 if TYPE_CHECKING:
     from holdfast.engine.flow.sink_runner import AwaySink
@@ -70,7 +73,7 @@ class Board:
         self._below: dict[str, frozenset[str]] | None = None  # unit -> the sinks that anything it makes can reach
         self._forget: Callable[[str, Sealed], None] = lambda stream, sealed: None
         self._written: Callable[[str, int, int], None] = lambda sink, last, n: None
-        self._acknowledged: list[Callable[[str, str, int], None]] = []
+        self._acknowledged: list[Callable[[str, Consumer, int], None]] = []
 
     def on_forget(self, forget: Callable[[str, Sealed], None]) -> None:
         """What to do with a frame nobody needs again (delete its file)."""
@@ -80,7 +83,7 @@ class Board:
         """Who wants to know that a sink has the frames after `last` up to n."""
         self._written = written
 
-    def on_acknowledged(self, acknowledged: Callable[[str, str, int], None]) -> None:
+    def on_acknowledged(self, acknowledged: Callable[[str, Consumer, int], None]) -> None:
         """Who wants to know of an acknowledgement; told without the lock."""
         self._acknowledged.append(acknowledged)
 
@@ -89,17 +92,12 @@ class Board:
     def seal(self, stream: str, sealed: Sealed) -> None:
         with self.changed:
             queue = self.streams[stream]
-            invariant(
-                sealed.n == queue.sealed + 1 or sealed.n <= queue.sealed,
-                f"frame {sealed.n} of {stream!r} sealed after {queue.sealed}",
-            )
-            if (known := queue.known.pop(sealed.n, None)) not in (None, sealed.checksum):
-                raise made_otherwise(stream, sealed, known)
-            queue.frames[sealed.n] = sealed
-            if sealed.n > queue.sealed:
-                queue.sealed = sealed.n
-                queue.rows += sealed.rows
-            queue.seen = max(queue.seen, queue.sealed)
+            invariant(sealed.n <= queue.sealed + 1, f"frame {sealed.n} of {stream!r} sealed after {queue.sealed}")
+            try:
+                if queue.seal(sealed.n, sealed):
+                    queue.rows += sealed.rows
+            except MadeOtherwise as error:
+                raise made_otherwise(stream, sealed, str(error.known)) from None
             self.changed.notify_all()
 
     def maker_of(self, stream: str) -> str:
@@ -115,8 +113,7 @@ class Board:
         with self.changed:
             state = self.units[unit]
             state.processed = max(state.processed, n)
-            for port in state.inputs:
-                self.streams[port.stream].taken[unit] = state.processed - port.feedback_frames
+            self._stands_at(state)
             state.ms_last = ms
             state.ms_mean = ms if state.ms_mean == 0 else 0.9 * state.ms_mean + 0.1 * ms
             if self.left_out:
@@ -128,9 +125,7 @@ class Board:
         with self.changed:
             lost = {*streams}
             for stream in lost:
-                queue = self.streams[stream]
-                queue.known |= {n: sealed.checksum for n, sealed in queue.frames.items()}
-                queue.frames, queue.sealed = {}, 0
+                self.streams[stream].lose()
             self.changed.notify_all()
             return {
                 unit.name
@@ -157,19 +152,20 @@ class Board:
         with self.changed:
             state = self.units[unit]
             state.permitted = state.processed = at
-            for port in state.inputs:
-                self.streams[port.stream].taken[unit] = at - port.feedback_frames
+            self._stands_at(state)
             for stream, own in frames.items():
-                queue = self.streams[stream]
-                queue.frames, queue.sealed = own, at
-                queue.known = {n: checksum for n, checksum in queue.known.items() if same and n > at}
+                self.streams[stream].go_back(at, own, same=same)
             self.changed.notify_all()
 
-    def acknowledge(self, stream: str, consumer: str, n: int) -> None:
+    def _stands_at(self, state: UnitState) -> None:
+        for port in state.inputs:
+            self.streams[port.stream].resume(Consumer.unit(state.name), state.processed - port.feedback_frames)
+
+    def acknowledge(self, stream: str, consumer: Consumer, n: int) -> None:
         """No restart of this consumer will ever need a frame up to n."""
         with self.changed:
             queue = self.streams[stream]
-            queue.acked[consumer] = max(queue.acked[consumer], n)
+            queue.ack(consumer, n)
             gone = queue.trim()
             self.changed.notify_all()
         for sealed in gone:
@@ -181,7 +177,7 @@ class Board:
         """Somebody beside the consumers keeps the frames after n; nobody waits for that."""
         with self.changed:
             queue = self.streams[stream]
-            queue.held[holder] = max(queue.held.get(holder, 0), n)
+            queue.hold(holder, n)
             gone = queue.trim()
         for sealed in gone:
             self._forget(stream, sealed)
@@ -230,7 +226,7 @@ class Board:
             safe = min(self.sinks[sink][1] for sink in below)
             for port in self.units[name].inputs:
                 queue, holder = self.streams[port.stream], f"remake {name} {port.feedback_frames}"
-                queue.held[holder] = max(queue.held.get(holder, 0), safe - port.feedback_frames, queue.beyond_bound())
+                queue.hold(holder, max(safe - port.feedback_frames, queue.beyond_bound()))
                 gone += [(port.stream, sealed) for sealed in queue.trim()]
         return gone
 
@@ -294,7 +290,7 @@ class Board:
 
     def _pass_over(self) -> None:
         """Sources do not wait for a unit from the moment on that it can take nothing more."""
-        still = {name for name in self.left_out if self.is_idle(self.units[name])}
+        still = {Consumer.unit(name) for name in self.left_out if self.is_idle(self.units[name])}
         for queue in self.streams.values():
             if queue.from_source:
                 queue.left_out = still & {*queue.acked}
@@ -312,9 +308,9 @@ class Board:
     def _is_dry(self, unit: UnitState) -> bool:
         """Its next frame wants one that will not come in this run."""
         dry = {stream for name in self.left_out for stream in self.units[name].outputs}
-        wanted = unit.permitted + 1
+        following = unit.permitted + 1
         return any(
-            port.stream in dry and wanted - port.feedback_frames > self.streams[port.stream].sealed
+            port.stream in dry and following - port.feedback_frames > self.streams[port.stream].sealed
             for port in unit.inputs
         )
 
@@ -351,41 +347,39 @@ class Board:
             return Hold(self.held_for_space)
         taken: list[tuple[UnitInputState, Sealed | None]] = []
         for port in unit.inputs:
-            wanted = n - port.feedback_frames
-            if wanted < port.since:
+            number = wanted(n, port.feedback_frames, port.since)
+            if number is None:
                 taken.append((port, None))
                 continue
             queue = self.streams[port.stream]
-            sealed = self._available(queue, wanted)
+            sealed = self._available(queue, number)
             if sealed is None:
                 if queue.live is not None and (said := queue.live.remark()):
                     return Hold(f"held: source {port.stream} is {said}")
-                return Hold(self._blamed(queue, wanted))
+                return Hold(self._blamed(queue, number))
             taken.append((port, sealed))
         for stream in unit.outputs:
             queue = self.streams[stream]
-            waiting = queue.waiting_bytes()
-            # Frames permitted and not yet made will be about as large as the newest one.
-            coming = (unit.permitted - unit.processed) * queue.newest_bytes()
-            if waiting + coming >= queue.bytes_bound and waiting + coming > 0:
-                return Hold(f"held back by {queue.slowest()}: queue {stream} is at its bound" if waiting else "")
+            if not queue.has_room(unit.permitted - unit.processed):
+                waits = queue.waiting_bytes() > 0
+                return Hold(f"held back by {queue.slowest()}: queue {stream} is at its bound" if waits else "")
         return Permit(n, self.boundary_us(n, unit.depth), self.boundary_us(n - 1, unit.depth), tuple(taken))
 
     def _given_up_above(self, unit: UnitState) -> str:
         dry = {name: {*self.units[name].outputs} for name in self.left_out}
-        wanted = {port.stream for port in unit.inputs}
-        direct = [name for name, streams in dry.items() if streams & wanted]
+        read = {port.stream for port in unit.inputs}
+        direct = [name for name, streams in dry.items() if streams & read]
         own = [name for name in direct if self.units[name].condition == "GIVEN_UP"]
         return ", ".join(own or direct)
 
-    def _blamed(self, queue: StreamQueue, wanted: int) -> str:
-        """Who keeps frame `wanted` of this queue from being there."""
+    def _blamed(self, queue: StreamQueue, number: int) -> str:
+        """Who keeps this frame of the queue from being there."""
         if queue.from_source:
-            return f"waits for frame {wanted} of source {queue.name}"
+            return f"waits for frame {number} of source {queue.name}"
         maker = next((u for u in self.units.values() if queue.name in u.outputs), None)
         if maker is not None and maker.condition != "RUNNING":
             return f"held back by {maker.name} ({maker.condition.lower().replace('_', ' ')})"
-        return f"waits for frame {wanted} of stream {queue.name}"
+        return f"waits for frame {number} of stream {queue.name}"
 
     def boundary_us(self, n: int, depth: int = 0) -> int:
         """End of frame n for a unit with so many late stages before it; END once nothing can follow.

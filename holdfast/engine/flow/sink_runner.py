@@ -28,6 +28,7 @@ from holdfast.engine.flow.exclusions import Exclusions
 from holdfast.engine.flow.scheduler import Board
 from holdfast.errors import HoldfastError, SinkAway, SinkError
 from holdfast.frames.files import read_frame
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.restarting import RestartPolicy
 from holdfast.graph.schemas import Schema
@@ -142,7 +143,7 @@ class Outlet(threading.Thread):
                     self.left_out += left_out
                 last = batch[-1][0].n
                 self._board.write(self.sink.name, last)
-                self._board.acknowledge(self.sink.stream, f"sink {self.sink.name}", last)
+                self._board.acknowledge(self.sink.stream, Consumer.sink(self.sink.name), last)
         except HoldfastError as error:
             self._say_away(None)  # it answered, and said no
             self._board.fail(error)

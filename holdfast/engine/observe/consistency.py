@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.engine.flow.scheduler import Board, UnitState
 from holdfast.engine.protect.checkpointer import Guards
+from holdfast.graph.edge_ids import Consumer, EdgeId
 
 __all__ = ["EdgeStatus", "consistency"]
 
@@ -45,7 +46,7 @@ def consistency(board: Board, guards: Guards | None) -> list[EdgeStatus]:
     """One entry per edge between units, and from units to sinks, in the order of the streams."""
     with board.changed:
         makers = {stream: unit for unit in board.units.values() for stream in unit.outputs}
-        found = []
+        found: list[tuple[EdgeId, EdgeStatus]] = []
         for stream, queue in board.streams.items():
             maker = makers.get(stream)
             # Who is being put back has what lies in its queue, and its place is not known yet.
@@ -55,30 +56,33 @@ def consistency(board: Board, guards: Guards | None) -> list[EdgeStatus]:
             readers = [
                 # What it has acknowledged it has consumed; its position is told at the end of a batch.
                 (
-                    unit.name,
-                    port.feedback_frames,
-                    max(0, unit.processed - port.feedback_frames, queue.acked.get(unit.name, 0)),
+                    EdgeId(stream, Consumer.unit(unit.name), port.feedback_frames),
+                    max(0, unit.processed - port.feedback_frames, queue.acked.get(Consumer.unit(unit.name), 0)),
                 )
                 for unit in board.units.values()
                 for port in unit.inputs
                 if port.stream == stream
             ]
-            readers += [(f"sink {name}", 0, written) for name, (own, written) in board.sinks.items() if own == stream]
-            for consumer, delay, consumed in readers:
+            readers += [
+                (EdgeId(stream, Consumer.sink(name)), written)
+                for name, (own, written) in board.sinks.items()
+                if own == stream
+            ]
+            for edge, consumed in readers:
                 exact = produced == upto and consumed == after
                 relaxed = produced <= upto and consumed >= after
-                found.append(EdgeStatus(stream, consumer, delay, produced, after, upto, consumed, exact, relaxed))
-    return found if guards is None else [_judged(edge, board, guards, makers) for edge in found]
+                names = (stream, str(edge.consumer), edge.delay)
+                found.append((edge, EdgeStatus(*names, produced, after, upto, consumed, exact, relaxed)))
+    return [each if guards is None else _judged(edge, each, guards, makers) for edge, each in found]
 
 
-def _judged(edge: EdgeStatus, board: Board, guards: Guards, makers: Mapping[str, UnitState]) -> EdgeStatus:
-    maker = makers.get(edge.stream)
-    is_sink = edge.consumer.startswith("sink ")
-    if (maker is not None and guards.is_lossy(maker.name)) or (not is_sink and guards.is_lossy(edge.consumer)):
-        return edge
-    stored_in = edge.consumed if is_sink else max(0, guards.stored(edge.consumer) - edge.delay)
+def _judged(edge: EdgeId, status: EdgeStatus, guards: Guards, makers: Mapping[str, UnitState]) -> EdgeStatus:
+    maker, consumer = makers.get(edge.stream), edge.consumer
+    if (maker is not None and guards.is_lossy(maker.name)) or (not consumer.is_sink and guards.is_lossy(consumer.name)):
+        return status
+    stored_in = status.consumed if consumer.is_sink else max(0, guards.stored(consumer.name) - edge.delay)
     if maker is None:  # a source's log or files can be read again
-        return replace(edge, stored_in=stored_in, stored=edge.queue_after <= stored_in)
+        return replace(status, stored_in=stored_in, stored=status.queue_after <= stored_in)
     stored_out = guards.stored(maker.name)
-    held_after = guards.held_after(maker.name, edge.stream, edge.consumer, edge.delay)
-    return replace(edge, stored_out=stored_out, stored_in=stored_in, stored=min(stored_out, held_after) <= stored_in)
+    held_after = guards.held_after(maker.name, edge)
+    return replace(status, stored_out=stored_out, stored_in=stored_in, stored=min(stored_out, held_after) <= stored_in)

@@ -9,14 +9,13 @@ packing and shipping have threads of their own.
 
 All machines are moved under one lock, one event after the other, in the order in which
 the events came; between units of one run no word is lost. A new attempt of a unit has a
-new epoch, and what an older one still says is refused by the fence.
+guard of its own; one that is over carries out nothing more, whoever still calls it.
 
 Lock order: this lock, then the board's. Nobody who holds the board's calls in here.
 """
 
 from __future__ import annotations
 
-import math
 import queue
 import random
 import threading
@@ -25,18 +24,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from holdfast.engine.flow.disks import full_while_running, is_full
 from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.protect.wiring import LOSSY, NEVER, machine_of, wirings
 from holdfast.engine.unit.protection import Done, damaged_state
-from holdfast.engine.unit.state_files import FRAMES_BACK
 from holdfast.errors import Broken, HoldfastError, StateRefused
 from holdfast.failpoints import reach
 from holdfast.graph.model import Graph
-from holdfast.graph.protections import Protection
 from holdfast.graph.units import Unit
 from holdfast.hosts.containers import Packer
 from holdfast.hosts.local_checkpoint import Pin, link_frames
@@ -44,12 +40,10 @@ from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.sealed import PLAIN, Seal
 from holdfast.hosts.shipping import Shipper
 from holdfast.hosts.stores import OpenStore
-from holdfast.protocols.checkpoint import PartialCheckpoint
 from holdfast.protocols.dialogue import (
     AckArrived,
     CheckpointEvent,
     CheckpointInstruction,
-    CheckpointMachine,
     CheckpointPrepared,
     CheckpointStored,
     CheckpointWanted,
@@ -69,25 +63,17 @@ from holdfast.protocols.dialogue import (
     StoreCheckpoint,
     UnpinFrame,
 )
-from holdfast.protocols.ecoc import Ecoc
-from holdfast.protocols.extended import Extended
-from holdfast.protocols.fencing import Fence
+from holdfast.protocols.driving import MachineDriver
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import Manifest, Stage, Stamp
-from holdfast.protocols.none import ACK_LAG, NoProtection
-from holdfast.protocols.synchronised import Synchronised
-from holdfast.protocols.uncoordinated import Uncoordinated
-from holdfast.protocols.wiring import EdgeId, InputEdge, OutputEdge, Wiring
+from holdfast.protocols.none import ACK_LAG
+from holdfast.protocols.wiring import Consumer, EdgeId, OutputEdge, Wiring
 
 if TYPE_CHECKING:
     from holdfast.engine.unit.query import UnitQuery
 
-__all__ = ["Done", "Guard", "Guards", "Stores", "machine_of", "wirings"]
+__all__ = ["Done", "Guard", "Guards", "Stores"]
 
-# Protections that promise no more than to go on, and to name what is lost.
-LOSSY = ("none", "snapshot")
-# An interval in elements is reached by counting, not by a number of frames.
-_NEVER = 1 << 60
 # A disk that is full may be cleared; asking once a second costs nothing.
 _RETRY_S = 1.0
 _UNTOUCHED = "the run stops here; sealed frames and sink tables are as they were"
@@ -102,79 +88,15 @@ class Stores:
     needed: int = 1
 
 
-def wirings(units: Sequence[Unit], graph: Graph) -> dict[str, Wiring]:
-    """The edges of every unit, as the protocols know them."""
-    maker = {stream: unit.name for unit in units for stream in unit.outputs}
-    links = nx.MultiDiGraph()
-    links.add_nodes_from(unit.name for unit in units)
-    for unit in units:
-        links.add_edges_from((maker[port.stream], unit.name) for port in unit.inputs if port.stream in maker)
-    circle = {name: i for i, part in enumerate(nx.strongly_connected_components(links)) for name in part}
-
-    def on_cycle(one: str, other: str) -> bool:
-        return circle[one] == circle[other] and (one != other or links.has_edge(one, one))
-
-    # Who may lose acknowledges what it has processed, a little late, and stores nothing that could be waited for.
-    lag = {unit.name: ACK_LAG if unit.protect.durability in LOSSY else 0 for unit in units}
-    found = {}
-    for unit in units:
-        inputs, outputs = [], []
-        for port in unit.inputs:
-            made_by, edge = maker.get(port.stream), _edge(port.stream, unit.name, port.feedback_frames)
-            if made_by is None:
-                inputs.append(InputEdge(edge, f"source {port.stream}", port.feedback_frames, outside=True))
-            else:
-                inputs.append(InputEdge(edge, made_by, port.feedback_frames, on_cycle(made_by, unit.name)))
-        for at, stream in enumerate(unit.outputs):
-            for other in units:
-                for port in other.inputs:
-                    if port.stream == stream:
-                        edge = _edge(stream, other.name, port.feedback_frames)
-                        circles = on_cycle(unit.name, other.name)
-                        outputs.append(
-                            OutputEdge(edge, at, other.name, port.feedback_frames, circles, lag=lag[other.name])
-                        )
-            for sink in graph.sinks_of(stream):
-                outputs.append(OutputEdge(_edge(stream, f"sink {sink.name}"), at, f"sink {sink.name}", outside=True))
-        found[unit.name] = Wiring(unit.name, tuple(inputs), tuple(outputs))
-    return found
-
-
-def _edge(stream: str, consumer: str, delay: int = 0) -> EdgeId:
-    return f"{stream}>{consumer}@{delay}" if delay else f"{stream}>{consumer}"
-
-
-def machine_of(
-    protection: Protection,
-    frame_ms: int,
-    wiring: Wiring,
-    epoch: int,
-    restored: Restored,
-    triggers: bool = True,
-    phase: int = 0,
-) -> CheckpointMachine:
-    """`triggers`: a coordinated unit that nobody asks begins rounds by its own interval, `phase` frames into it."""
-    every = _NEVER
-    if protection.every is not None and protection.every.unit != "elements":
-        count = protection.every.count
-        every = max(1, math.ceil(count / frame_ms)) if protection.every.unit == "ms" else count
-    if protection.durability == "ecoc":
-        if protection.two_phase:
-            return Synchronised(wiring, every, epoch, restored, phase % every, triggers, back=FRAMES_BACK)
-        return (Extended if protection.extended else Ecoc)(wiring, every, epoch, restored, phase % every, triggers)
-    kind = {"none": NoProtection, "snapshot": PartialCheckpoint, "uncoordinated": Uncoordinated}[protection.durability]
-    return kind(wiring, every, epoch, restored)
-
-
 @dataclass
 class Guard:
     """One unit's protection: its machine, its packer, its way to the stores."""
 
     unit: UnitQuery
     wiring: Wiring
-    machine: CheckpointMachine
     stamp: Stamp
     packer: Packer | None
+    driver: MachineDriver = field(init=False)
     shipper: Shipper | None = None
     packing: queue.SimpleQueue = field(default_factory=queue.SimpleQueue)
     manifests: dict[int, Manifest] = field(default_factory=dict)
@@ -183,6 +105,51 @@ class Guard:
     rows: int = 0  # since the last checkpoint it began
     stored_s: float = 0.0
     is_over: bool = False
+
+
+class _Words:
+    """What one unit's machine says, carried out (`driving.Carrier`). Called with the guards' lock held."""
+
+    def __init__(self, guards: Guards, guard: Guard) -> None:
+        self._guards, self._guard = guards, guard
+
+    @property
+    def is_over(self) -> bool:
+        return self._guard.is_over
+
+    def pin(self, order: PinFrame) -> None:
+        self._guards.pin(self._guard, order.serial, order.frame)
+
+    def unpin(self, order: UnpinFrame) -> None:
+        self._guards.unpin(self._guard, order.serial)
+
+    def store(self, order: StoreCheckpoint) -> None:
+        self._guards.pack(self._guard, order, Stage.FINAL)
+
+    def prepare(self, order: PrepareCheckpoint) -> None:
+        self._guards.pack(self._guard, order, Stage.PREPARE)
+
+    def commit(self, order: CommitCheckpoint) -> None:
+        self._guard.shipper.ship(self._guard.manifests[order.serial], Stage.COMMIT)
+
+    def draw(self, order: DrawInterval) -> None:
+        self._guards.draw(self._guard, order.least, order.most)
+
+    def ask(self, order: SendRequest) -> None:
+        epoch = self._guard.stamp.epoch
+        request = RequestArrived(order.edge, epoch, order.serial, order.frame, order.ids, order.extendable)
+        self._guards.tell(order.edge.consumer.name, request)
+
+    def extend(self, order: SendExtension) -> None:
+        extension = ExtensionArrived(order.edge, order.epoch, order.serial, order.after, order.whole)
+        self._guards.tell(self._producer(order.edge), extension)
+
+    def ack(self, order: SendAck) -> None:
+        self._guards.acknowledge(self._guard, order.edge, order.frame)
+        self._guards.tell(self._producer(order.edge), AckArrived(order.edge, order.frame, order.loads))
+
+    def _producer(self, edge: EdgeId) -> str:
+        return next(e.producer for e in self._guard.wiring.inputs if e.edge == edge)
 
 
 class Guards:
@@ -210,7 +177,6 @@ class Guards:
         self._newest: dict[str, Manifest] = {}
         self.troubles: dict[tuple[str, str], str] = {}  # (unit, store) -> what it said
         self.followers: Sequence[Guards] = ()  # other protections that hear of the same frames
-        self._fence = Fence()
         self._lock = threading.RLock()
         self._todo: deque[tuple[str, CheckpointEvent]] = deque()
         self._is_draining = False
@@ -248,7 +214,6 @@ class Guards:
         name = query.unit.name
         with self._lock:
             wiring, stamp = self.wirings[name], Stamp(name, 0, epoch)
-            self._fence.admit(stamp)
             acked = tuple((edge.edge, self._acked_by(name, edge)) for edge in wiring.outputs)
             stored = min(self._stored[name], at) if self.is_lossy(name) else self._stored[name]
             above = {edge.producer for edge in wiring.inputs if not edge.outside and edge.producer != name}
@@ -257,7 +222,10 @@ class Guards:
                 self._protections[name], self._graph.frame_ms, wiring, epoch, Restored(at, stored, acked),
                 triggers=wiring.is_source or not asked, phase=self._phase(name),
             )  # fmt: skip
-            guard = Guard(query, wiring, machine, stamp, None, stored_s=self._now())
+            guard = Guard(query, wiring, stamp, None, stored_s=self._now())
+            guard.driver = MachineDriver(
+                machine, _Words(self, guard), lambda event, said: self._heard(name, event, said)
+            )
             if (stores := self._stores[name]).opened:
                 guard.packer = Packer(name, epoch, self._containers(query), seal=self.seal)
                 if name in self._newest:
@@ -270,7 +238,7 @@ class Guards:
                 )  # fmt: skip
                 threading.Thread(target=self._pack, args=(guard,), name=f"pack {name}", daemon=True).start()
             self._guards[name] = guard
-            self._carry_out(guard, machine.start())
+            guard.driver.start()
             for edge in wiring.inputs:
                 if not edge.outside and edge.producer in self._guards:
                     self._todo.append((edge.producer, EdgeResumed(edge.edge)))
@@ -327,7 +295,7 @@ class Guards:
                 (name, FrameProcessed(done.n, (), done.state_bytes, done.input_bytes, self._is_due(name, guard)))
             )
             self._drain()
-            if not guard.machine.asking and self._is_half_full(name):
+            if not guard.driver.machine.asking and self._is_half_full(name):
                 self._todo.append((name, CheckpointWanted()))
                 self._drain()
 
@@ -341,18 +309,15 @@ class Guards:
 
     def _is_half_full(self, name: str) -> bool:
         with self._board.changed:
-            return any(
-                2 * each.unacked_bytes() >= each.bytes_bound
-                for each in map(self._board.streams.__getitem__, self._streams[name])
-            )
+            return any(self._board.streams[stream].is_half_full for stream in self._streams[name])
 
-    def _sink_acked(self, stream: str, consumer: str, n: int) -> None:
-        if not consumer.startswith("sink "):
+    def _sink_acked(self, stream: str, consumer: Consumer, n: int) -> None:
+        if not consumer.is_sink:
             return
         with self._lock:
             for name, streams in self._streams.items():
                 if stream in streams and name in self._guards:
-                    self._todo.append((name, AckArrived(_edge(stream, consumer), n, {})))
+                    self._todo.append((name, AckArrived(EdgeId(stream, consumer), n, {})))
             self._drain()
 
     def _shipped(self, guard: Guard, manifest: Manifest, stage: Stage) -> None:
@@ -403,10 +368,8 @@ class Guards:
             while self._todo:
                 name, event = self._todo.popleft()
                 guard = self._guards.get(name)
-                if guard is not None and not guard.is_over:
-                    instructions = guard.machine.handle(event)
-                    self._heard(name, event, instructions)
-                    self._carry_out(guard, instructions)
+                if guard is not None:
+                    guard.driver.handle(event)
         except HoldfastError as error:
             self._fail(error)
         except BrokenInvariant as error:
@@ -414,40 +377,23 @@ class Guards:
         finally:
             self._is_draining = False
 
-    def _carry_out(self, guard: Guard, instructions: list[CheckpointInstruction]) -> None:
-        for instruction in instructions:
-            if guard.is_over:
-                return
-            match instruction:
-                case PinFrame(serial, frame):
-                    self._pin(guard, serial, frame)
-                case UnpinFrame(serial):
-                    guard.unit.files.unpin(self._key(serial))
-                case StoreCheckpoint(serial, frame, queues):
-                    self._send(guard, serial, frame, queues, Stage.FINAL)
-                case PrepareCheckpoint(serial, frame, queues):
-                    self._send(guard, serial, frame, queues, Stage.PREPARE)
-                case CommitCheckpoint(serial):
-                    guard.shipper.ship(guard.manifests[serial], Stage.COMMIT)
-                case DrawInterval(least, most):
-                    frames = _NEVER if least > _NEVER // 4 else self._chance.randint(least, most)
-                    self._todo.append((guard.wiring.unit, IntervalDrawn(frames)))
-                case SendRequest(edge, serial, frame, ids, extendable):
-                    consumer = next(e.consumer for e in guard.wiring.outputs if e.edge == edge)
-                    self._todo.append(
-                        (consumer, RequestArrived(edge, guard.stamp.epoch, serial, frame, ids, extendable))
-                    )
-                case SendExtension(edge, epoch, serial, after, whole):
-                    self._todo.append(
-                        (self._producer(guard, edge), ExtensionArrived(edge, epoch, serial, after, whole))
-                    )
-                case SendAck(edge, frame, loads):
-                    self._acknowledge(guard, edge, frame)
-                    self._todo.append((self._producer(guard, edge), AckArrived(edge, frame, loads)))
-                case _:
-                    assert_never(instruction)
+    # What the words of a machine ask for; called with the lock held.
 
-    def _pin(self, guard: Guard, serial: int, frame: int) -> None:
+    def tell(self, unit: str, event: CheckpointEvent) -> None:
+        """After what is under way: nobody hears of a word before all that came before it is done."""
+        self._todo.append((unit, event))
+
+    def draw(self, guard: Guard, least: int, most: int) -> None:
+        frames = NEVER if least > NEVER // 4 else self._chance.randint(least, most)
+        self.tell(guard.wiring.unit, IntervalDrawn(frames))
+
+    def unpin(self, guard: Guard, serial: int) -> None:
+        guard.unit.files.unpin(self._key(serial))
+
+    def pack(self, guard: Guard, order: StoreCheckpoint | PrepareCheckpoint, stage: Stage) -> None:
+        self._send(guard, order.serial, order.frame, order.queues, stage)
+
+    def pin(self, guard: Guard, serial: int, frame: int) -> None:
         """Whoever speaks for this unit, a file that is missing is its own trouble and nobody else's."""
         try:
             guard.unit.files.pin(self._key(serial), frame)
@@ -459,17 +405,13 @@ class Guards:
                 return
             guard.unit.give_in(error if isinstance(error, StateRefused) else damaged_state(guard.unit.folder, error))
 
-    def _producer(self, guard: Guard, edge: EdgeId) -> str:
-        return next(e.producer for e in guard.wiring.inputs if e.edge == edge)
-
-    def _acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
+    def acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
         """A unit may read one stream by several ports: it needs what the slowest of them needs."""
         guard.acked[edge] = max(guard.acked.get(edge, 0), frame)
-        stream = edge.split(">")[0]
-        ports = [e.edge for e in guard.wiring.inputs if e.edge.split(">")[0] == stream]
+        ports = [e.edge for e in guard.wiring.inputs if e.edge.stream == edge.stream]
         safe = min(guard.acked.get(port, 0) for port in ports)
         if safe > 0:
-            self._board.acknowledge(stream, guard.wiring.unit, safe)
+            self._board.acknowledge(edge.stream, edge.consumer, safe)
 
     # ---- what protections beside the declared one do otherwise (`engine.protect.shadow`) ----
 
@@ -495,7 +437,7 @@ class Guards:
             acked = self._board.streams[stream].acked.get(edge.consumer, 0)
         if edge.outside:
             return acked
-        other = self._guards.get(edge.consumer)
+        other = self._guards.get(edge.consumer.name)
         return other.acked.get(edge.edge, acked) if other is not None else acked
 
     def _send(
@@ -561,12 +503,12 @@ class Guards:
 
     # ---- what can be said ----
 
-    def held_after(self, unit: str, stream: str, consumer: str, delay: int) -> int:
+    def held_after(self, unit: str, edge: EdgeId) -> int:
         """The newest checkpoint holds the frames of this edge after this one; its own position if it holds none."""
         with self._lock:
             manifest = self._newest.get(unit)
             queues = {} if manifest is None else dict(manifest.queues)
-            return queues.get(_edge(stream, consumer, delay), self._stored[unit])
+            return queues.get(edge, self._stored[unit])
 
     def ages(self) -> dict[str, tuple[int, int, float]]:
         """By unit: frame processed, frame stored, seconds since that was stored."""

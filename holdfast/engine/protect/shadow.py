@@ -60,7 +60,7 @@ class BesideGuards(Guards):
         for name, wiring in self.wirings.items():
             for edge in wiring.inputs:
                 if not edge.outside:
-                    self._readers.setdefault(edge.edge.split(">")[0], []).append((name, edge.edge))
+                    self._readers.setdefault(edge.edge.stream, []).append((name, edge.edge))
         self._acks: dict[EdgeId, int] = {}
 
     def join(self, query: UnitQuery, at: int, epoch: int) -> None:
@@ -75,12 +75,12 @@ class BesideGuards(Guards):
                 self._board.hold(stream, self._holder, 0)
         super().join(query, at, epoch)
 
-    def _acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
+    def acknowledge(self, guard: Guard, edge: EdgeId, frame: int) -> None:
         """Heard by its own machines alone; what none of them needs again is held no longer."""
         guard.acked[edge] = self._acks[edge] = max(self._acks.get(edge, 0), frame)
-        stream = edge.split(">")[0]
-        if stream in self._readers:
-            self._board.hold(stream, self._holder, min(self._acks.get(each, 0) for _, each in self._readers[stream]))
+        readers = self._readers.get(edge.stream)
+        if readers is not None:
+            self._board.hold(edge.stream, self._holder, min(self._acks.get(each, 0) for _, each in readers))
 
     def _acked_by(self, name: str, edge: OutputEdge) -> int:
         return super()._acked_by(name, edge) if edge.outside else self._acks.get(edge.edge, 0)

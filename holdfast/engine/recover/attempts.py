@@ -36,6 +36,7 @@ from holdfast.engine.unit.query import UnitQuery
 from holdfast.engine.unit.spark_errors import explain, frames_lost, host_lost, near_damaged, stalled
 from holdfast.errors import HoldfastError, Remedy
 from holdfast.failpoints import reach
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph
 from holdfast.hosts.hosts import Homes
 from holdfast.journals.incidents import Incidents
@@ -161,7 +162,8 @@ class Crew:
         for unit in self if self._recovery is not None else ():
             for stream in unit.unit.outputs:
                 queue = self._board.streams[stream]
-                has = [n for reader, n in queue.taken.items() if reader not in self._to_place] + sinks.get(stream, [])
+                has = [n for reader, n in queue.taken.items() if reader.name not in self._to_place]
+                has += sinks.get(stream, [])
                 if min(has, default=queue.sealed) + 1 < min(queue.frames, default=queue.sealed + 1):
                     missing.append(unit.unit.name)
         for name in dict.fromkeys(missing):
@@ -201,7 +203,7 @@ class Crew:
         for host in () if self._homes is None else self._homes.lost():
             self._host_lost(host)
         for sink, error in self._board.unreadable():
-            self._complain(f"sink {sink}", error)
+            self._complain(str(Consumer.sink(sink)), error)
         for unit in self:
             self._look_at(unit)
             if self._board.error is not None:

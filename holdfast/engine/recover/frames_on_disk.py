@@ -11,7 +11,7 @@ from holdfast.engine.recover.skip_lost import Neighbours
 from holdfast.errors import HoldfastError
 from holdfast.frames.files import list_frames, read_frame
 from holdfast.protocols.taint import mark_of
-from holdfast.protocols.wiring import Wiring
+from holdfast.protocols.wiring import EdgeId, Wiring
 
 __all__ = ["forget_leftovers", "frames_on_disk", "neighbours"]
 
@@ -50,20 +50,20 @@ def neighbours(
 ) -> Neighbours:
     """How far everybody below a unit is, and what is left above it; `written` says so of a sink."""
     with board.changed:
-        reached: dict[str, int | None] = {}
+        reached: dict[EdgeId, int | None] = {}
         for edge in wiring.outputs:
             queue = board.streams[outputs[edge.port]]
             if edge.outside:
-                reached[edge.edge] = written(edge.consumer.removeprefix("sink "))
-            elif is_dead(edge.consumer):  # it may have to go back to what it acknowledged
+                reached[edge.edge] = written(edge.consumer.name)
+            elif is_dead(edge.consumer.name):  # it may have to go back to what it acknowledged
                 reached[edge.edge] = queue.acked.get(edge.consumer, 0)
             else:
                 reached[edge.edge] = queue.taken.get(edge.consumer, 0)
             if queue.frames:  # its files are there: they are not made again
                 reached[edge.edge] = max(reached[edge.edge], queue.sealed)
-        first: dict[str, int | None] = {}
-        for edge in wiring.inputs:
-            queue = board.streams[edge.edge.split(">")[0]]
-            gone = not edge.outside and is_dead(edge.producer) and not queue.frames
-            first[edge.edge] = None if gone else min(queue.frames, default=queue.sealed + 1)
+        first: dict[EdgeId, int | None] = {}
+        for source in wiring.inputs:
+            queue = board.streams[source.edge.stream]
+            gone = not source.outside and is_dead(source.producer) and not queue.frames
+            first[source.edge] = None if gone else min(queue.frames, default=queue.sealed + 1)
         return Neighbours(reached, first)

@@ -22,7 +22,7 @@ from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.journals.journal import Journal
 from holdfast.protocols.placing import Placing
-from holdfast.protocols.wiring import Wiring
+from holdfast.protocols.wiring import EdgeId, Wiring
 
 __all__ = ["Neighbours", "Placed", "go_on_after"]
 
@@ -32,8 +32,8 @@ class Neighbours:
     """What the others know: by output edge how far its consumer is (None: it lost its place too), by input edge the
     first frame there is (None: its producer lost its place too)."""
 
-    reached: Mapping[str, int | None]
-    first: Mapping[str, int | None]
+    reached: Mapping[EdgeId, int | None]
+    first: Mapping[EdgeId, int | None]
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def go_on_after(
             placing.offered(edge.edge, first)
         elif edge.delay == 0:
             placing.offered(edge.edge, 1)
-    for edge in wiring.outputs:
-        reached = neighbours.reached[edge.edge]
-        placing.resumed(edge.edge, reached, reached or 0)
+    for output in wiring.outputs:
+        reached = neighbours.reached[output.edge]
+        placing.resumed(output.edge, reached, reached or 0)
     frame = placing.decide().frame
     known = [reached for reached in neighbours.reached.values() if reached is not None]
     after = min(known, default=frame)

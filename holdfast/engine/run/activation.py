@@ -105,7 +105,7 @@ def activate(
         parts.promises.found(name, written, board.streams[stream].sealed, time.monotonic())
     new["t0_us"] = None if board.clock is None else board.clock.t0_us
     parts.config.declare(next_free(board, [query.decided for query in parts.units]))
-    new["code"] = stand_code(board, parts.units, parts.outlets, old, new, parts.until)
+    new["code"] = stand_code(board, parts.units, parts.outlets, old, new, board.until)
     new["born"] = parts.born
     new["start"] = {query.unit.name: query.begun for query in parts.units}
     new["settled"] = {query.unit.name: query.settled for query in parts.units}

@@ -17,6 +17,7 @@ from holdfast.engine.recover.attempts import Crew
 from holdfast.engine.recover.frames_on_disk import forget_leftovers, frames_on_disk
 from holdfast.engine.run.deployment import sink_behind
 from holdfast.engine.state_folder import StateFolder
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph
 from holdfast.graph.units import Unit
 from holdfast.journals.shown import shown_to
@@ -45,10 +46,11 @@ def restore_queues(
         for port in unit.inputs:
             queue = board.streams[port.stream]
             acked = max(0, safe - port.feedback_frames)
-            queue.acked[unit.name] = min(acked, queue.acked.get(unit.name, acked))
-            queue.taken[unit.name] = max(0, done - port.feedback_frames)
+            reader = Consumer.unit(unit.name)
+            queue.acked[reader] = min(acked, queue.acked.get(reader, acked))
+            queue.taken[reader] = max(0, done - port.feedback_frames)
             if port.feedback_frames and port.stream in unit.outputs:
-                queue.exempt.add(unit.name)
+                queue.exempt.add(reader)
 
 
 def stand_units(
@@ -157,7 +159,7 @@ def stand_sinks(
             )
         written = min(max(last, first - 1), queue.sealed)
         board.sinks[sink.name] = (sink.stream, written)
-        queue.acked[f"sink {sink.name}"] = written
+        queue.acked[Consumer.sink(sink.name)] = written
     board.keep_for_remaking()
     for queue in board.streams.values():  # everybody has found what it needs
         if not queue.from_source:

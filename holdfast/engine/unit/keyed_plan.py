@@ -9,7 +9,7 @@ state exists.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from holdfast.engine.unit.column_pruning import map_in_arrow
-from holdfast.engine.unit.worker import current_frames
+from holdfast.engine.unit.worker import current_job
 from holdfast.graph.memory import kept_between_frames
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
@@ -49,26 +49,26 @@ class KeyedTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        task = current_frames()
+        job = current_job()
         name = self.spec.name
-        runs = task["state"].get(name, {})
+        runs = job.state.get(name, {})
         context = FrameContext(
             steps=tuple(
-                FrameStep(frame["n"], frame["boundary_us"], frame["since_us"], self._values(frame["params"]))
-                for frame in task["frames"]
+                FrameStep(frame.n, frame.boundary_us, frame.since_us, self._values(frame.params))
+                for frame in job.frames
             ),
             shards=tuple(range(self.shards)),
             runs={int(shard): tuple(map(RunRef.from_json, own)) for shard, own in runs.items()},
             runs_dir=f"{self.root}/runs/{name}",
-            notes_dir=str(notes_dir(Path(self.root), name, task["epoch"], probe=task.get("probe", False))),
-            epoch=task["epoch"],
+            notes_dir=str(notes_dir(Path(self.root), name, job.epoch, probe=job.probe)),
+            epoch=job.epoch,
         )
         own = context.of_task(TaskContext.get().partitionId() if self.tasks > 1 else 0, self.tasks)
         watch = None if self.spec.exact else Watch(self.spec.function)  # ours keep nothing
         before = watch.look() if watch is not None else {}
         yield from run_keyed(self.spec, batches, own)
         if watch is not None and (changed := watch.changed(before)) is not None:
-            where = f"operator {name!r}, frame {task['frames'][-1]['n']}, {self.spec.where}"
+            where = f"operator {name!r}, frame {job.frames[-1].n}, {self.spec.where}"
             raise kept_between_frames(
                 f"operator {name!r}",
                 changed,
@@ -76,7 +76,7 @@ class KeyedTask:
                 "the frame was not sealed; its input is kept and the state is as before it",
             )
 
-    def _values(self, values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    def _values(self, values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {
             name: PerKey(values[name]["value"], values[name]["per"]) if per else values[name]["value"]
             for name, per in self.params

@@ -15,11 +15,11 @@ orphan of an older run writes is ever read.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 import time
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from holdfast.engine.flow.queues import Permit, Sealed
 from holdfast.engine.flow.scheduler import Board
 from holdfast.engine.session.callbacks import Callback
 from holdfast.engine.unit.building import Plans, new_plan, own_session
+from holdfast.engine.unit.frame_job import FRAME_PROPERTY, FrameJob, FrameTask, PortInput
 from holdfast.engine.unit.frame_source import publish_permits, ticks
 from holdfast.engine.unit.keyed_plan import NotesFolder, notes_dir
 from holdfast.engine.unit.plan import FramePlan, StreamPlan, port_key
@@ -42,10 +43,11 @@ from holdfast.engine.unit.sealing import Sealer
 from holdfast.engine.unit.spark_errors import explain
 from holdfast.engine.unit.spark_files import SparkFiles
 from holdfast.engine.unit.state_files import RECORDS_KEPT, RECORDS_UNWRITTEN, StateFiles
-from holdfast.engine.unit.worker import FRAME_PROPERTY, Load
+from holdfast.engine.unit.worker import Load
 from holdfast.errors import HoldfastError, OperatorError
 from holdfast.failpoints import UnitKilled, armed, marks_at_work, reach
 from holdfast.frames.files import list_frames
+from holdfast.graph.edge_ids import Consumer
 from holdfast.graph.model import Graph, Operator
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import Unit
@@ -249,7 +251,8 @@ class UnitQuery:
 
     def _show_permits(self) -> None:
         """Show the query what it may take as its next batch: whole frames, one unless all are frame-aware."""
-        taken, rows = [], 0
+        taken: list[dict[str, Any]] = []
+        rows = 0
         for n, permit in sorted(self._permits.items()):
             if self.uses_spark_state and n > self._at and self._values_at(n) != self._values:
                 break  # Spark's plan has the values as constants: a query with others takes it
@@ -337,13 +340,12 @@ class UnitQuery:
         permit = self._permits.get(n)
         if permit is None or self.uses_spark_state:
             return False
-        described = self._described([permit])
-        ports = described["frames"][0]["ports"]
+        job = replace(self._job([permit]), probe=True)
+        ports = job.frames[0].ports
         made_of = permit.made_of()
         before = self._exclusions.at(n, made_of)
         tables = {key: self._table(key, ports[key]) for key in ports}
         items = Ports(tuple((key, table.num_rows) for key, table in tables.items()))
-        described["probe"] = True
         for name in self._stateful:
             notes_dir(self.folder, name, self._epoch, probe=True).mkdir(parents=True, exist_ok=True)
 
@@ -352,9 +354,10 @@ class UnitQuery:
 
         def raises(left_out: frozenset[int]) -> bool:
             without = items.ranges(left_out)
-            for key, port in ports.items():
-                port["without"] = without.get(key, []) + before.get(key, [])
-            self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(described))
+            tried = {
+                key: replace(port, without=(*without.get(key, ()), *before.get(key, ()))) for key, port in ports.items()
+            }
+            self._tell(replace(job, frames=(replace(job.frames[0], ports=tried),)))
             try:
                 with self._plans.of(self._config.at(n), wide=False, many=False) as df:
                     df.collect()
@@ -395,7 +398,7 @@ class UnitQuery:
             self._exclusions.decide(n, merged, rows if on_error == "quarantine" else {}, record, made_of)
         return True
 
-    def _table(self, key: str, port: dict) -> pa.Table:
+    def _table(self, key: str, port: PortInput) -> pa.Table:
         stream = key.split("@")[0]
         schema = self.schemas[stream]
         return pa.Table.from_batches(list(Load(key, schema, 1).rows(port, 0)), schema.arrow)
@@ -512,7 +515,7 @@ class UnitQuery:
         return frame_in(offset, permitted, self._at)
 
     def _execute(self, batch: DataFrame, permits: list[Permit]) -> list:
-        self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, json.dumps(self._described(permits)))
+        self._tell(self._job(permits))
         if self.uses_spark_state:
             return self._stream_plan.seal(batch).collect()
         # Rows left out are counted from the first of the port: it is then read as one chunk.
@@ -521,42 +524,31 @@ class UnitQuery:
         with self._plans.of(self._config.at(permits[0].n), wide=wide, many=len(permits) > 1) as df:
             return df.collect()
 
-    def _described(self, permits: list[Permit]) -> dict:
-        return {
-            "epoch": self._epoch,
-            "staging": str(self._staging),
-            "state": self._state,
-            "frames": [
-                {
-                    "n": permit.n,
-                    "boundary_us": permit.boundary_us,
-                    "since_us": permit.since_us,
-                    "params": self._config.at(permit.n),
-                    "ports": self._ports(permit, self._exclusions.at(permit.n, permit.made_of())),
-                    **self._strike(permit.n),
-                    **self.marker.told(permit.n),
-                }
-                for permit in permits
-            ],
-        }
+    def _tell(self, job: FrameJob) -> None:
+        self._spark.sparkContext.setLocalProperty(FRAME_PROPERTY, job.to_json())
 
-    def _strike(self, n: int) -> dict[str, list[str]]:
-        """Tell the worker that seals this frame to die, if that was asked for."""
-        marks = marks_at_work(n, self.unit.name)
-        return {"strike": marks} if marks else {}
+    def _job(self, permits: list[Permit]) -> FrameJob:
+        return FrameJob(self._epoch, str(self._staging), self._state, tuple(map(self._frame_task, permits)))
 
-    @staticmethod
-    def _ports(permit: Permit, without: dict[str, list[int]]) -> dict[str, dict]:
+    def _frame_task(self, permit: Permit) -> FrameTask:
+        n, without = permit.n, self._exclusions.at(permit.n, permit.made_of())
         ports = {}
         for port, sealed in permit.inputs:
             key = port_key(port.stream, port.feedback_frames)
+            left_out = without.get(key, [])
             if sealed is not None and sealed.references:
-                ports[key] = {"references": [reference.to_json() for reference in sealed.references]}
+                ports[key] = PortInput.of(sealed.references, left_out)
             else:
-                ports[key] = {"file": "" if sealed is None else sealed.file}
-            if without.get(key):
-                ports[key]["without"] = without[key]
-        return ports
+                ports[key] = PortInput.of_file("" if sealed is None else sealed.file, left_out)
+        return FrameTask(
+            n,
+            permit.boundary_us,
+            permit.since_us,
+            self._config.at(n),
+            ports,
+            tuple(marks_at_work(n, self.unit.name)),
+            self.marker.at(n),
+        )
 
     def _commit(self, permit: Permit, sealed: dict[str, Sealed]) -> None:
         n = permit.n
@@ -588,9 +580,9 @@ class UnitQuery:
 
     def acknowledge(self, n: int) -> None:
         """Two frames late: the last commit entry may be lost and its frame redone."""
-        needed = {}  # a unit may read one stream by several ports: what the slowest of them needs
+        needed: dict[str, int] = {}  # a unit may read one stream by several ports: what the slowest of them needs
         for port in self.unit.inputs:
             needed[port.stream] = min(n, needed.get(port.stream, n), n - 2 - port.feedback_frames)
         for stream, safe in needed.items():
             if safe > 0:
-                self._board.acknowledge(stream, self.unit.name, safe)
+                self._board.acknowledge(stream, Consumer.unit(self.unit.name), safe)

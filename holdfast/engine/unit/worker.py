@@ -1,12 +1,8 @@
 """What runs in Spark's Python workers: load a port's frame, seal a unit's outputs.
 
 A unit's plan is built once and executed for every frame. Which frame, is told
-by a local property of the job (`holdfast.frame`, JSON), so nothing in the plan
-changes from frame to frame:
-
-    {"epoch": 3, "staging": DIR, "state": {"average": {...}},
-     "frames": [{"n": 12, "boundary_us": ..., "since_us": ..., "params": {...},
-                 "ports": {"probes": {"references": [...]}, "last": {"file": PATH}}}]}
+by a local property of the job (`frame_job`), so nothing in the plan changes from
+frame to frame.
 
 A unit whose operators are all frame-aware may be handed several frames at once when
 it is behind; rows then carry their frame in `_n`, and every frame is sealed as if it
@@ -18,7 +14,6 @@ nothing until the driver renames it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.engine.unit.frame_job import FRAME_PROPERTY, FrameJob, FrameTask, PortInput
 from holdfast.errors import UnitError
 from holdfast.failpoints import strike_here
 from holdfast.frames.content import canonical, checksum
@@ -38,11 +34,10 @@ from holdfast.frames.waiting import NotAsDeclared, as_declared
 from holdfast.graph.schemas import Schema
 from holdfast.operators.builtin import FRAME
 from holdfast.protocols.taint import Mark
-from holdfast.sources.reference import Reference, load
+from holdfast.sources.reference import load
 
-__all__ = ["BOUNDARY", "FRAME_PROPERTY", "SEALED_SCHEMA", "Load", "Seal", "Then", "current_frames"]
+__all__ = ["BOUNDARY", "SEALED_SCHEMA", "Load", "Seal", "Then", "current_job"]
 
-FRAME_PROPERTY = "holdfast.frame"
 # Marks the one row per port and frame that carries the boundary into Spark's watermark.
 BOUNDARY = "_holdfast_boundary"
 SEALED_SCHEMA = "out int, n long, rows long, bytes long, checksum string, file string"
@@ -52,10 +47,10 @@ SEALED_SCHEMA = "out int, n long, rows long, bytes long, checksum string, file s
 _BATCH_ROWS = 65_536
 
 
-def current_frames() -> dict:
+def current_job() -> FrameJob:
     from pyspark import TaskContext
 
-    return json.loads(TaskContext.get().getLocalProperty(FRAME_PROPERTY))
+    return FrameJob.from_json(TaskContext.get().getLocalProperty(FRAME_PROPERTY))
 
 
 @dataclass(frozen=True)
@@ -73,25 +68,25 @@ class Load:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            frames = current_frames()["frames"]
+            frames = current_job().frames
             for chunk in batch.column(0).to_pylist():
                 for frame in frames:
                     # The streaming part counts frames, not chunks: it has one chunk.
-                    port = frame["ports"][self.port]
+                    port = frame.ports[self.port]
                     for rows in (
                         self._in_order(port) if self.ordered else self._kept(port, chunk if self.chunks > 1 else 0)
                     ):
-                        yield self._marked(rows, frame["n"])
+                        yield self._marked(rows, frame.n)
                     if self.boundary_row:
-                        yield self._boundary(frame["boundary_us"])
+                        yield self._boundary(frame.boundary_us)
 
-    def _kept(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
+    def _kept(self, port: PortInput, chunk: int) -> Iterator[pa.RecordBatch]:
         found = self.rows(port, chunk)
-        return _without(found, port["without"]) if "without" in port else found
+        return _without(found, port.without) if port.without else found
 
-    def _in_order(self, port: dict) -> Iterator[pa.RecordBatch]:
+    def _in_order(self, port: PortInput) -> Iterator[pa.RecordBatch]:
         """By time, then by all columns of the stream, whichever of them are used: all plans of a unit see one order."""
-        if "file" in port:  # sealed so
+        if port.file is not None:  # sealed so
             yield from self._kept(port, 0)
             return
         names = self.columns or self.schema.names
@@ -114,17 +109,16 @@ class Load:
             return self.schema
         return Schema(tuple(column for column in self.schema.columns if column.name in self.columns))
 
-    def rows(self, port: dict, chunk: int) -> Iterator[pa.RecordBatch]:
-        if "file" in port:
-            if port["file"]:
-                table = self._sealed(Path(port["file"]))
+    def rows(self, port: PortInput, chunk: int) -> Iterator[pa.RecordBatch]:
+        if port.file is not None:
+            if port.file:
+                table = self._sealed(Path(port.file))
                 table = table if self.columns is None else table.select(list(self.columns))
                 size = -(-table.num_rows // self.chunks)
                 part = table.slice(chunk * size, size)
                 yield from part.to_batches(max_chunksize=_BATCH_ROWS)
         else:
-            for found in port["references"]:
-                reference = Reference.from_json(found)
+            for reference in port.opened():
                 # Columns of a text file go by place or are parsed anyway: it is read whole.
                 schema = self.read_schema if reference.format in ("parquet", "arrow") else self.schema
                 for rows in load(reference, schema, chunk, self.chunks):
@@ -179,7 +173,7 @@ def _rises(times: list[pa.Array]) -> bool:
     return True
 
 
-def _without(found: Iterator[pa.RecordBatch], left_out: list[list[int]]) -> Iterator[pa.RecordBatch]:
+def _without(found: Iterator[pa.RecordBatch], left_out: tuple[tuple[int, int], ...]) -> Iterator[pa.RecordBatch]:
     """All rows but those in the ranges [from, to), counted from the first of the port."""
     at = 0
     for rows in found:
@@ -200,31 +194,31 @@ class Seal:
     tagged: bool = False  # rows of several streams: `_out`, `o{i}_{column}`
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        task = current_frames()
+        job = current_job()
         found = list(batches)
-        for frame in task["frames"]:
-            if "strike" in frame:
-                strike_here(frame["strike"])
+        for frame in job.frames:
+            strike_here(frame.strike)
         rows = pa.Table.from_batches(found) if found else None
         columns: dict[str, list] = {name: [] for name in ("out", "n", "rows", "bytes", "checksum", "file")}
         for out, (stream, schema) in enumerate(self.outputs):
             own = self._rows_of(out, schema, rows)
             time = self.time if self.time in schema else None
-            for frame, part in zip(task["frames"], self._by_frame(own, task["frames"]), strict=True):
+            for frame, part in zip(job.frames, self._by_frame(own, job.frames), strict=True):
                 table = canonical(part, schema, time)
-                total = checksum(table, n=frame["n"], boundary_us=frame["boundary_us"], kind=Kind.STABLE)
+                total = checksum(table, n=frame.n, boundary_us=frame.boundary_us, kind=Kind.STABLE)
+                mark = frame.marks.get(stream)
                 path = write_frame(
-                    Path(task["staging"]),
+                    Path(job.staging),
                     table,
                     stream=stream,
-                    n=frame["n"],
+                    n=frame.n,
                     kind=Kind.STABLE,
-                    epoch=task["epoch"],
-                    boundary_us=frame["boundary_us"],
+                    epoch=job.epoch,
+                    boundary_us=frame.boundary_us,
                     checksum=total,
-                    **Mark.fields(frame.get("marks", {}).get(stream)),
+                    **Mark.fields(None if mark is None else mark.to_json()),
                 )
-                values = (out, frame["n"], table.num_rows, path.stat().st_size, total, str(path))
+                values = (out, frame.n, table.num_rows, path.stat().st_size, total, str(path))
                 for column, value in zip(columns.values(), values, strict=True):
                     column.append(value)
         if columns["out"]:
@@ -241,7 +235,7 @@ class Seal:
         columns = [mine[name if name == FRAME else f"o{out}_{name}"] for name in names]
         return pa.Table.from_arrays(columns, names)
 
-    def _by_frame(self, rows: pa.Table, frames: list[dict]) -> Iterator[pa.Table]:
+    def _by_frame(self, rows: pa.Table, frames: tuple[FrameTask, ...]) -> Iterator[pa.Table]:
         if len(frames) == 1 or not rows.num_rows:
             yield from (rows for _ in frames)
             return
@@ -249,7 +243,7 @@ class Seal:
         order = np.argsort(numbers, kind="stable")
         rows, numbers = rows.take(pa.array(order)), numbers[order]
         for frame in frames:
-            start, stop = np.searchsorted(numbers, [frame["n"], frame["n"] + 1])
+            start, stop = np.searchsorted(numbers, [frame.n, frame.n + 1])
             yield rows.slice(start, stop - start)
 
 

@@ -170,7 +170,7 @@ class SourceLog:
 
     def seal(self, frames: Sequence[SourceFrame], state: dict) -> None:
         """Close frames; `state` is where cutting goes on after the last of them."""
-        records = [{"frame": self._frame_to_json(frame)} for frame in frames]
+        records: list[dict[str, Any]] = [{"frame": self._frame_to_json(frame)} for frame in frames]
         if self._seals and frames[0].n > self.last_n + 1:  # the process went on without the source meanwhile
             records[0]["skipped"] = frames[0].n - self.last_n
         records[-1]["state"] = state
