@@ -33,7 +33,7 @@ def same_however_cut(
 ) -> pa.Table:
     """Run a keyed function over the rows (one input per port) cut at each length; all must agree.
 
-    Returns what it emits, in order. Needs no Spark: it is the machine that runs it there.
+    Returns what it emits, in order. Needs no Spark: it uses the same code that runs the function there.
     """
     graph, operator = _find(function, process)
     tables = [_port(graph, edge.stream, found) for edge, found in zip(operator.inputs, inputs, strict=True)]

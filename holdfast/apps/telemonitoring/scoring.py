@@ -1,8 +1,7 @@
 """Runs the real pipeline over an annotated record and says how many beats it found.
 
-Files source -> noise filter -> QRS detection -> Parquet sink, as in a ward. `restart_at`
-runs it in a process of its own that is killed (SIGKILL) when that frame is committed;
-a second run goes on in the same state folder.
+Files source -> noise filter -> QRS detection -> Parquet sink, as in a ward. `restart_at` runs it in a process of its
+own that is killed (SIGKILL) when that frame is committed; a second run resumes in the same state folder.
 """
 
 from __future__ import annotations
