@@ -378,7 +378,7 @@ def _fault(found: Any, where: str) -> Fault:
     frame = found.get("frame", 0)
     if isinstance(frame, bool) or not isinstance(frame, int) or ("frame" in found and frame < 1):
         raise _not_understood(
-            f"frame = {frame!r} is no frame.", where, "write a number from 1 on, or leave it out: the seed draws one"
+            f"frame = {frame!r} is not a frame.", where, "write a number from 1 on, or leave it out: the seed draws one"
         )
     point = found.get("point", "")
     if point and point not in kind.points:

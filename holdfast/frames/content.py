@@ -121,6 +121,6 @@ def _misfit(field: pa.Field, why: str) -> UnitError:
         "FrameDoesNotFit",
         f"the rows of a frame do not fit the declared column {field.name!r} ({field.type}).",
         why=why,
-        effect="the frame was not sealed; frames before it are as they were",
+        effect="the frame was not sealed; earlier frames are unchanged",
         do="make the operator or reader give the declared columns, or declare what it gives",
     )

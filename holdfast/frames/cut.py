@@ -171,7 +171,7 @@ class Cutter:
             "ElementLate",
             f"element {self._seen + at} has the time {time}, but frames up to {n - 1} are closed.",
             why=f"frame {n}, the lowest open one, starts at {start}; late='fail' was declared",
-            effect="the input stops before this element; frames closed before it are as they were",
+            effect="the input stops before this element; frames closed before it are unchanged",
             do="declare a longer grace=, or late='admit', 'drop' or 'quarantine'",
         )
 

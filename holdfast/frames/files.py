@@ -215,7 +215,7 @@ def _sealed_otherwise(fresh: FrameRecord, there: FrameRecord) -> FrameDiffers:
         f"frame {fresh.n} of stream {fresh.stream!r} was sealed again with other content.",
         where=f"{fresh.kind}, epoch {there.epoch} first, epoch {fresh.epoch} now",
         why=f"checksum {there.checksum} ({there.rows} rows) became {fresh.checksum} ({fresh.rows} rows)",
-        effect="the first one stays; the second was thrown away and nobody has read it",
+        effect="the first one stays; the second was discarded before anything read it",
         do="the operator is not a function of its inputs and state: run `holdfast check`, "
         "look for clocks, random numbers and the order of rows",
     )
@@ -229,6 +229,6 @@ def _damaged(path: Path | str, why: str) -> FrameDiffers:
         where=str(path),
         why=why,
         effect="none of its rows was used",
-        do="check the disk; put the file back from a copy, or start from empty state; under hf.ecoc or hf.uncoordinated "
+        do="check the disk; restore the file from a copy, or start from empty state; under hf.ecoc or hf.uncoordinated "
         "a unit makes such a frame again by itself",
     )

@@ -90,7 +90,7 @@ def _checked(content: pa.Buffer) -> tuple[pa.Buffer, bool]:
         body = content.slice(0, content.size - _TRAILER)
         said, found = content.slice(body.size, 16).to_pybytes(), xxhash.xxh3_128_digest(body)
         if said != found:
-            raise NotWhole(f"its bytes hash to {found.hex()}, at its end stands {said.hex()}")
+            raise NotWhole(f"its bytes hash to {found.hex()}, the hash at its end is {said.hex()}")
         return body, True
     if content.size < len(_ARROW) or content.slice(content.size - len(_ARROW)).to_pybytes() != _ARROW:
         raise NotWhole(f"it has {content.size} bytes and does not end as it was written")

@@ -260,7 +260,7 @@ def _taken_over(unit: str, claimant: str, epoch: int) -> StateRefused:
         "UnitTakenOver",
         f"unit {unit!r} was taken over while it was being started here.",
         where=claimant,
-        why=f"a store has granted epoch {epoch} to somebody else since",
-        effect="nothing was started here and nothing is lost; the unit goes on with whoever holds that epoch",
-        do="holdfast status, to see where it runs; run again here only if nobody holds it any more",
+        why=f"a store has granted epoch {epoch} to another run since",
+        effect="nothing was started here and nothing is lost; the run that holds that epoch continues the unit",
+        do="holdfast status, to see where it runs; run again here only if no other run holds it",
     )

@@ -132,9 +132,9 @@ class Homes:
             "HostTaken",
             f"the folder of host {host!r} belongs to {whose}.",
             where=str(self._folders[host]),
-            why=f"its mark {_MARK} says so: folders were exchanged, two processes share one, or the state folder was made anew",
+            why=f"its mark {_MARK} says so: folders were swapped, two processes share one, or the state folder was recreated",
             effect="nothing in it was touched",
-            do="give each host of each process a folder of its own, or put the folders back; to begin anew empty this one",
+            do="give each host of each process its own folder, or restore the folders; to start over empty this one",
         )
 
     def _refuse_copies(self, host: str) -> None:
@@ -150,9 +150,9 @@ class Homes:
                 "HostOfACopy",
                 f"the folder of host {host!r} was used by a start that this state folder does not know.",
                 where=str(self._folders[host]),
-                why=f"state folder {self._root} is a copy, or was put back from an older copy, and another one has run since, or runs",
+                why=f"state folder {self._root} is a copy, or was restored from an older copy, and another one has run since, or runs",
                 effect="nothing was started, nothing in it was touched",
-                do="use the newer copy of the state folder; or, if that one is gone for good and does not run, let this one go on\n"
+                do="use the newer copy of the state folder; or, if that one is permanently gone and does not run, let this one continue\n"
                 f"with what the hosts have: rm {' '.join(str(folder / _CLAIM) for folder in self._folders.values())}",
             )
 
@@ -299,7 +299,7 @@ def identity_of(root: Path) -> str:
         path,
         str,
         effect="nothing was started; hosts, backups and sink tables are known by this name",
-        do="put the file back from a copy; the name alone will do, and stands in the ledger of each sink as its folder",
+        do="restore the file from a copy; the name alone is enough, and is in the ledger of each sink as its folder",
     )
 
 
@@ -341,6 +341,6 @@ def _unusable(host: str, folder: Path, error: OSError) -> StateRefused:
         f"the folder of host {host!r} cannot be made.",
         where=str(folder),
         why=str(error),
-        effect="the run stops here; its units can be put back from their backups, sink tables are as they were",
-        do="make the place writable again, or let the host lie elsewhere (hosts=), and run again",
+        effect="the run stops here; its units can be restored from their backups, sink tables are unchanged",
+        do="make the place writable again, or move the host elsewhere (hosts=), and run again",
     )

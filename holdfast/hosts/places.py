@@ -66,7 +66,7 @@ def _among_threads(place: str, path: str) -> Iterator[None]:
     with _threads_guard:
         lock = _threads.setdefault((place, path), threading.Lock())
     if not lock.acquire(timeout=LOCK_S_MAX):
-        raise StoreAway(f"{place}: {path} has been in work for {LOCK_S_MAX:g} s")
+        raise StoreAway(f"{place}: {path} has been locked for {LOCK_S_MAX:g} s")
     try:
         yield
     finally:

@@ -99,7 +99,7 @@ class Seal:
                 unit, epoch, serial, frame, tuple((edge, after) for edge, after in queues), tuple(files)
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise Damaged(f"it is no manifest: {type(error).__name__}") from None
+            raise Damaged(f"it is not a manifest: {type(error).__name__}") from None
         numbers = [epoch, serial, frame, *(after for _, after in manifest.queues)]
         texts = [unit, *manifest.files, *(edge for edge, _ in manifest.queues)]
         if not all(type(each) is int for each in numbers) or not all(isinstance(each, str) for each in texts):

@@ -548,7 +548,7 @@ class OpenStore:
         """Open the store at its first use; later, see that it is still the one we opened."""
         with self._opening:
             if self._lost:
-                raise StoreLost(f"{self._place}: its folder was lost and it has not been opened anew")
+                raise StoreLost(f"{self._place}: its folder was lost and it has not been reopened")
             if self._id is None:
                 self._open()
                 return
@@ -557,7 +557,7 @@ class OpenStore:
         if mark is None or mark["id"] != opened:
             with self._opening:
                 if self._id != opened:
-                    raise StoreAway(f"{self._place}: it has just been opened anew")
+                    raise StoreAway(f"{self._place}: it has just been reopened")
                 raise self._noticed(f"{_MARK} is " + ("gone" if mark is None else "another one"))
 
     def _open(self) -> None:
@@ -569,9 +569,7 @@ class OpenStore:
             # Opened for a new life, it replaces a mark that is damaged; else that is a loss, to be noticed.
             mark = self._read_fact(_MARK, forgiving=self.life > 0)
             if mark is not None and mark["store"] != self.name:
-                raise StoreAway(
-                    f"{self._place}: it belongs to store {mark['store']!r}; each store needs a place of its own"
-                )
+                raise StoreAway(f"{self._place}: it belongs to store {mark['store']!r}; each store needs its own place")
             if mark is None or mark["life"] < self.life:
                 mark = {"store": self.name, "life": self.life, "id": secrets.token_hex(16)}
                 self._write_fact(_MARK, mark)

@@ -173,7 +173,7 @@ class Journal:
                 self._count_file,
                 int,
                 effect="nothing was started or changed",
-                do=f"see that {self._name} is whole, then delete this file: it is made again with the next entry",
+                do=f"see that {self._name} is complete, then delete this file: the next entry recreates it",
             )
             if last < count:
                 self._tell([_gap(self._directory, self._name, Gap(last + 1, count))])
@@ -195,8 +195,8 @@ def _damaged(segment: Path, name: str, bad: Bad) -> StateRefused:
         f"line {bad.line} of the journal of {name} is not what was written.",
         where=f"{segment}, line {bad.line}",
         why=bad.sentence(lambda entry: f"entry {entry.get('n', '?')}" if isinstance(entry, dict) else "an entry"),
-        effect="nothing of it was used; sealed frames and sink tables are as they were",
-        do="put the file back from a copy; under hf.ecoc or hf.uncoordinated a unit is put back by itself. Without either, "
+        effect="nothing of it was used; sealed frames and sink tables are unchanged",
+        do="restore the file from a copy; under hf.ecoc or hf.uncoordinated a unit is restored automatically. Without either, "
         f"give the entry up: sed -i '{bad.line}s/.*/# given up/' {segment}; docs/errors.md says what that costs",
     )
 
@@ -209,7 +209,7 @@ def _gap(segment: Path, name: str, gap: Gap) -> StateRefused:
         f"{many} missing in the journal of {name}.",
         where=str(segment),
         why="its numbers are without a gap: a line, the end of a file or a file of it is gone",
-        effect="nothing of it was used; sealed frames and sink tables are as they were",
-        do="put the file back from a copy; under hf.ecoc or hf.uncoordinated a unit is put back by itself. Without either, "
+        effect="nothing of it was used; sealed frames and sink tables are unchanged",
+        do="restore the file from a copy; under hf.ecoc or hf.uncoordinated a unit is restored automatically. Without either, "
         "give the entries up: write a line '# given up' in their place; docs/errors.md says what that costs",
     )

@@ -52,7 +52,7 @@ def word_in(text: str) -> str:
         raise ValueError("it is empty")
     is_checked, word = word.startswith("="), word.removeprefix("=")
     if (is_checked or check) and check != [_sum(word)]:
-        raise ValueError(f"{word!r} hashes to {_sum(word)}, behind it stands {' '.join(check)!r}")
+        raise ValueError(f"{word!r} hashes to {_sum(word)}, followed by {' '.join(check)!r}")
     return word
 
 

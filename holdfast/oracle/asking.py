@@ -79,7 +79,7 @@ def _differs(line: Recomputed) -> UnitError:
         effect="the undisturbed run is wrong here, and the disturbed one may be wrong alike; your sinks and your state folder were "
         "not touched",
         do=f"see whether {line.operator!r} remembers something between frames (a library's cache, a file, a view in a session of "
-        "its own), uses chance or a clock, or picks one of several rows that tie; if it does none of that, it is our mistake: "
+        "its own), uses randomness or a clock, or picks one of several tied rows; if it does none of that, it is our mistake: "
         "report it, with what --keep DIR leaves",
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ class Kept:
             raise UsageError(
                 "HF-E014",
                 "NoStateHere",
-                "this is no state folder of a process that has run.",
+                "this is not the state folder of a process that has run.",
                 where=str(self.root),
                 why="it has no deployment.json",
                 effect="nothing was read or changed",

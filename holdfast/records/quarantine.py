@@ -186,7 +186,7 @@ def _meant(kept: Kept, item: str) -> SetAside:
     raise UsageError(
         "HF-E020",
         "NotInQuarantine",
-        f"{item!r} {'is the end of several names' if ends else 'does not lie'} in quarantine.",
+        f"{item!r} {'is the end of several names' if ends else 'is not'} in quarantine.",
         where=str(kept.root),
         why=f"there is: {', '.join(each.item for each in (ends or everything)[:5]) or 'nothing'}",
         effect="nothing was changed",

@@ -172,6 +172,6 @@ def _refused(kept: Kept, stream: str, n: int, refusal: Refusal) -> StateRefused:
         f"frame {n} of {stream!r} cannot be made again.",
         where=f"stream process {kept.process!r}, {kept.root}",
         why=refusal.why,
-        effect="nothing was changed; frames, state and sinks are as they were",
+        effect="nothing was changed; frames, state and sinks are unchanged",
         do=_DO[refusal.kind],
     )

@@ -76,7 +76,7 @@ def select_from(table: pa.Table, n: int, where: str, *, hide: bool = False) -> p
             raise UsageError(
                 "HF-E016",
                 "ConditionNotUnderstood",
-                f"{where!r} is no condition on this stream.",
+                f"{where!r} is not a condition on this stream.",
                 why="" if hide and table.num_rows else str(error).splitlines()[0],  # it may quote a row
                 effect="nothing was read",
                 do=f'columns are: {", ".join(rows.column_names)}; e.g. --where "{table.column_names[-1]} is not null"',

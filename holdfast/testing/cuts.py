@@ -57,7 +57,7 @@ def _find(function: Callable[..., Any], process: StreamProcess | None) -> tuple[
     raise UsageError(
         "HF-C043",
         "NotKeyed",
-        f"{getattr(function, '__name__', function)!r} is no keyed operator of a stream process.",
+        f"{getattr(function, '__name__', function)!r} is not a keyed operator of a stream process.",
         effect="nothing was run",
         do="give the function that @process.keyed decorates",
     )

@@ -199,7 +199,7 @@ class Bench:
             raise UnitError(
                 "HF-U060", "IdealRunFailed", f"the undisturbed run ended with exit {ran.exit_code}.", where=self._file,
                 why=ran.said, effect="nothing was compared; your sinks and your state folder were not touched",
-                do="mend what stops it; `holdfast check` and `holdfast run` show the same error",
+                do="fix what stops it; `holdfast check` and `holdfast run` show the same error",
             )  # fmt: skip
         return ran
 

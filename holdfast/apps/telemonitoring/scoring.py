@@ -71,7 +71,7 @@ def score_qrs(
     if restart_at is not None:
         _killed(folder, frame, restart_at)
         restarts = 1
-        say(f"killed when frame {restart_at} was committed; a new run goes on")
+        say(f"killed when frame {restart_at} was committed; a new run resumes")
     frames = resume(folder, frame, spark=spark, on_progress=on_progress)
     us = found_us(folder)
     score = records.score(record, us)
