@@ -76,7 +76,7 @@ def read(path: str | Path, lead: str | None = None, annotator: str = "atr") -> R
             f"record {name!r} cannot be read.",
             why=f"{type(error).__name__}: {error}",
             effect="nothing was run",
-            do="give the path of a WFDB record without suffix; its .hea and .dat files are in one folder",
+            do="give the path of a WFDB record without suffix; its .hea and .dat files stand beside each other",
         ) from error
     try:
         marks = wfdb.rdann(name, annotator)
