@@ -1,9 +1,9 @@
 """Input for a verified run out of the source log of the process itself: `--input log`, `--input log:last-5m`.
 
-What a live source gave cannot be had twice, but its sealed frames can, as far as `keep=`
-holds them. They are linked aside first, so a running original may forget them meanwhile.
-Both runs begin with empty state before the first of these frames; a process that reads a
-frame before over a feedback edge has none there, so it is verified from frame 1 or not at all.
+The input of a live source cannot be read twice, but its sealed frames can, as far as `keep=` holds them. They are
+linked aside first, so a running original may delete them meanwhile. Both runs start with empty state before the first
+of these frames; a process that reads an earlier frame over a feedback edge has none there, so it is verified from
+frame 1 or not at all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogInput:
     frames: dict[str, dict[int, dict]]  # source -> frame -> its seal
 
     def take(self, folder: Path) -> None:
-        """Put the frames aside; what is there already stays."""
+        """Link the frames aside; existing ones stay."""
         for source in self.sources:
             as_kept(source, self.frames[source.name], folder / source.name).reader.take()
         said = {"root": str(self.root), "t0_us": self.t0_us, "first": self.first, "frames": self.frames}
@@ -42,7 +42,7 @@ class LogInput:
 
 
 def log_input(words: str, graph: Graph, root: Path) -> LogInput:
-    """Decide which frames; everything is looked at before anything starts."""
+    """Decide which frames; everything is checked before anything starts."""
     kept = Kept(root)
     live = tuple(_typed(source, kept) for source in graph.sources if not source.reader.reliable)
     if not live:

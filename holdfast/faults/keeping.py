@@ -1,9 +1,8 @@
 """The sink a verified run writes to in place of the user's: a folder that keeps every frame it is handed.
 
-It answers as the user's own sink would. One that recognises a frame it has leaves it out,
-and the frame is noted as come again; one that cannot (a callback) has it twice. A frame
-appears by a rename, so a run that is killed leaves whole frames only; when it appeared is
-the file's own time. Nothing of the user's is opened, called or written.
+It answers as the user's own sink would. A sink that recognises a frame it has skips it, and the frame is noted as
+come again; one that cannot (a callback) has it twice. A frame appears by a rename, so a run that is killed leaves
+whole frames only; when it appeared is the file's own time. Nothing of the user's is opened, called or written.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def _arrival(path: Path, due_us: dict[int, int]) -> Arrival:
 class KeptFrame:
     path: Path
     rows: int
-    is_whole: bool  # neither LOST nor marked as made from something missing
+    is_whole: bool  # neither LOST nor marked as made from missing input
 
 
 def frames_in(folder: Path) -> dict[int, KeptFrame]:

@@ -1,4 +1,4 @@
-"""A fault plan: what is to be broken, of whom, at which frame and commit point.
+"""A fault plan: what to break, in which unit, at which frame and commit point.
 
     [[fault]]
     do = "kill unit"
@@ -9,13 +9,12 @@
 A fault is tied to a frame and a point, never to the clock, so it strikes at the same
 place in every run. What a plan leaves open (unit, frame, point) is drawn by the seed.
 
-Where units live on logical hosts there is more to break: a host, the state files of a
-unit, the copies of its checkpoints, a store; and more moments: while a checkpoint is under
-way, while a unit is restarted. Such a moment has no frame of its own: `frame` says from
-which on, 1 unless it is given. A random plan leaves every unit its near checkpoint or
-enough copies: what takes all of them at once nobody promises to survive.
+Where units live on logical hosts there is more to break: a host, the state files of a unit, the copies of its
+checkpoints, a store; and more moments: while a checkpoint is under way, while a unit is restarted. Such a moment has
+no frame of its own: `frame` says from which on, 1 unless it is given. A random plan leaves every unit its near
+checkpoint or enough copies: surviving the loss of all of them at once is not promised.
 
-No file, no clock, no chance of its own: text and a `Random` are handed in.
+No file, clock or randomness of its own: text and a `Random` are passed in.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ DO = {
 _HOSTED = tuple(do for do, kind in DO.items() if kind.victim in ("host", "state", "frames", "copy", "store"))
 #: What one run lives through inside, without being started again.
 INSIDE = ("kill python worker", "kill unit", "stall source", *_HOSTED)
-# What makes a unit be restarted, whoever it is: a recovery others can strike into.
+# What makes any unit restart: a recovery that other faults can strike.
 _RESTARTS = ("kill unit", "lose host")
 _LASTS = ("stall source", "slow store", "fail store")
 # What a request to a slow store takes: well above what a frame takes here.
@@ -126,7 +125,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Whom a process offers: its units and its sources; hosts and stores where it has them."""
+    """The possible victims in a process: its units and its sources; hosts and stores if it has them."""
 
     units: tuple[str, ...]
     sources: tuple[str, ...]
@@ -182,7 +181,7 @@ def survivable(plan: Sequence[Fault], victims: Victims) -> bool:
 
 
 def parsed(text: str, where: str) -> list[Fault]:
-    """The faults of a TOML text; every word is checked, no name yet."""
+    """The faults of a TOML text; every keyword is checked, names are not yet."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -395,7 +394,7 @@ def _fault(found: Any, where: str) -> Fault:
     frame = found.get("frame", 0)
     if isinstance(frame, bool) or not isinstance(frame, int) or ("frame" in found and frame < 1):
         raise _not_understood(
-            f"frame = {frame!r} is no frame.", where, "write a number from 1 on, or leave it out: the seed draws one"
+            f"frame = {frame!r} is not a frame.", where, "write a number from 1 on, or leave it out: the seed draws one"
         )
     point = found.get("point", "")
     if point and point not in kind.points:

@@ -2,10 +2,9 @@
 
     python -m holdfast.faults.trial FOLDER
 
-FOLDER/trial.json says what to run. State and outputs lie in FOLDER: the user's state
-folder and sinks are not touched, nobody is alerted, no port is opened. It may die at any
-moment and is then started again with the same words (`verify.verifying`). It ends when its
-standard input does: whoever started it is gone.
+FOLDER/trial.json says what to run. State and outputs are stored in FOLDER: the user's state folder and sinks are not
+touched, no alert is sent, no port is opened. It may die at any moment and is then restarted with the same arguments
+(`verify.verifying`). It ends when its standard input is closed: the process that started it is gone.
 
 At a pace, its first frame began when the first start was ready, and that moment stays: a run that
 is started again has to catch up, as behind a live source.
@@ -40,7 +39,7 @@ def sink_folder(folder: Path, sink: str) -> Path:
 
 
 def redirected(graph: Graph, folder: Path) -> Graph:
-    """The process with all its outputs, hosts and backups kept in the folder, and nobody to be woken up."""
+    """The process with all its outputs, hosts and backups kept in the folder, and without alerts."""
     sinks = tuple(
         replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent), on_error="fail")
         for sink in graph.sinks
@@ -80,7 +79,7 @@ def _beside(stream: str) -> str:
 
 
 def began_us(folder: Path) -> int:
-    """When the first frame began, on the wall clock; decided by the first who asks."""
+    """When the first frame began, on the wall clock; decided by the first call."""
     note = folder / "began"
     with contextlib.suppress(FileExistsError):
         mine = folder / f"began.{os.getpid()}.{time.monotonic_ns()}"
@@ -94,7 +93,7 @@ def _began_s(folder: Path) -> float:
 
 
 def end_with_who_asked() -> None:
-    """A run nobody waits for any more would go on for ever."""
+    """A run that no process waits for would continue permanently."""
     os.read(0, 1)  # not by a file object, whose lock an interpreter that ends would wait for
     os._exit(1)
 

@@ -1,7 +1,7 @@
 """Segment: streams as numbered frames with an identity, a boundary and a checksum.
 
-The package is also the word `hf.frames(10)`: a name of `holdfast` is either the one or the
-other, so this module can be called. `import holdfast.frames.clock` and `hf.frames(10)` both work.
+The package is also the function `hf.frames(10)`: `holdfast` can have only one attribute of that name, so this module
+is callable. `import holdfast.frames.clock` and `hf.frames(10)` both work.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The frame clock of a stream process: which frame covers which stretch of time.
+"""The frame clock of a stream process: which frame covers which interval of time.
 
-Frame n (n >= 1) covers [t0 + (n-1)d, t0 + nd) of element time. All streams of a
-process share one clock, so a frame number means the same stretch everywhere.
-t0 is a multiple of d: two runs over the same data, or over data whose first
-element differs by less than a frame, agree on the boundaries.
+Frame n (n >= 1) covers [t0 + (n-1)d, t0 + nd) of element time. All streams of a process share one clock, so a frame
+number means the same interval everywhere. t0 is a multiple of d: two runs over the same data, or over data whose
+first element differs by less than a frame, agree on the boundaries.
 
 Pure: integer arithmetic on epoch microseconds; no wall clock.
 """

@@ -1,11 +1,9 @@
 """Canonical content of a frame, and the checksum over it.
 
-The checksum is how replay, replicas and sinks know that a frame made again is
-the same frame. It covers number, boundary, kind, declared columns and rows in
-total order, and nothing else: chunking, slicing, dictionary encoding, the order
-rows happened to arrive in, metadata and the epoch cannot change it, since
-`canonical` maps all of these to one sequence of bytes; every value can, since
-each buffer enters the hash with its length.
+Replay, replicas and sinks use the checksum to check that a frame made again is the same frame. It covers number,
+boundary, kind, declared columns and rows in total order, and nothing else: chunking, slicing, dictionary encoding,
+the order rows happened to arrive in, metadata and the epoch cannot change it, since `canonical` maps all of these to
+one sequence of bytes; every value can, since each buffer enters the hash with its length.
 
 Pure: no clock, randomness, file or Spark.
 """
@@ -28,12 +26,12 @@ from holdfast.graph.schemas import Schema
 
 __all__ = ["canonical", "checksum"]
 
-# Written into every checksum: a later way of hashing must not equal this one by chance.
+# Part of every checksum: a later hashing scheme must not match this one by chance.
 _FORM = "holdfast-frame-1"
 
 
 def canonical(table: pa.Table, schema: Schema, time: str | None) -> pa.Table:
-    """The declared columns of `table` in the one form all equal frames share.
+    """The declared columns of `table` in the one form that all equal frames share.
 
     Rows are ordered by the time column, if the stream has it, then by all columns
     as declared. A column that is missing or does not fit its type is an error.
@@ -84,7 +82,7 @@ def _cast(table: pa.Table, field: pa.Field) -> pa.Array:
 
 
 def _sorted_maps(array: pa.Array) -> pa.Array:
-    """Maps have no order of their own: entries go by key, at any depth."""
+    """Maps have no order: entries are sorted by key, at any depth."""
     kind = array.type
     if pa.types.is_struct(kind) and _has_map(kind):
         children = [_sorted_maps(array.field(i)) for i in range(kind.num_fields)]
@@ -123,6 +121,6 @@ def _misfit(field: pa.Field, why: str) -> UnitError:
         "FrameDoesNotFit",
         f"the rows of a frame do not fit the declared column {field.name!r} ({field.type}).",
         why=why,
-        effect="the frame was not sealed; frames before it are as they were",
+        effect="the frame was not sealed; earlier frames are unchanged",
         do="make the operator or reader give the declared columns, or declare what it gives",
     )

@@ -1,16 +1,14 @@
 """Cut a sequence of elements into frames by element time.
 
-An element belongs to the frame that covers its time, unless that frame is
-closed: then it is late. Frame n is closed once the newest element seen is at
-boundary(n) + grace or beyond, or once `close` says so. What becomes of element
-i depends on the elements before i and on nothing else, so the same sequence is
-cut the same way however it is handed over, today or at a replay.
+An element belongs to the frame that covers its time, unless that frame is closed: then it is late. Frame n is closed
+once the newest element seen is at boundary(n) + grace or beyond, or once `close` says so. What happens to element i
+depends only on the elements before it, so the same sequence is cut the same way however it is handed over, today or
+in a replay.
 
-A null is no time, nor is anything before year 1 or from END_US on (databases
-write 9999-12-31 for "unknown"): such elements are late and do not move the
-clock. Taken at its word, one of them would close every frame there is.
+A null is not a time, nor is anything before year 1 or from END_US on (databases write 9999-12-31 for "unknown"): such
+elements are late and do not move the clock. Otherwise one of them would close every frame.
 
-Pure: no wall clock; who closes by a monotonic clock logs it and calls `close`.
+Pure: no wall clock; a caller that closes frames by a monotonic clock logs it and calls `close`.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _START_US = -62_135_596_800_000_000  # 0001-01-01, the first day Spark can write
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What became of the elements of one feed, in their order."""
+    """What happened to the elements of one feed, in their order."""
 
     frames: np.ndarray  # int64: the frame an element falls into; if late, the lowest then open
     late: np.ndarray  # bool
@@ -68,7 +66,7 @@ class Cut:
 
 
 class Cutter:
-    """Cuts one input; remembers three numbers, whatever the length of the input."""
+    """Cuts one input; keeps three numbers, whatever the length of the input."""
 
     def __init__(self, clock: FrameClock, grace_us: int, late: Late = "admit", first_open: int = FIRST_N) -> None:
         invariant(grace_us >= 0, f"a grace of {grace_us} us closes frames before their end")
@@ -109,7 +107,7 @@ class Cutter:
         np.maximum(newest, self._newest_us, out=newest)
 
         lowest_open = self._closed_at(newest[:-1]) + 1
-        # An element without a time has no frame of its own and is late wherever it comes.
+        # An element without a time has no frame of its own and is always late.
         own = np.where(usable, self.clock.frame_of(np.where(usable, times, self.clock.t0_us)), 0)
         late = own < lowest_open
         if self.late == "fail" and late.any():
@@ -132,7 +130,7 @@ class Cutter:
         return self._floor
 
     def state(self) -> dict[str, Any]:
-        """All that is remembered, as JSON can hold it."""
+        """The whole state, as JSON can hold it."""
         return {
             "clock": self.clock.to_json(),
             "grace_us": self.grace_us,
@@ -152,7 +150,7 @@ class Cutter:
         return cutter
 
     def go_back(self, state: dict[str, Any]) -> None:
-        """To where it was when it gave this state; what was fed since may be fed anew, or less of it."""
+        """Back to where it was when it returned this state; what was fed since may be fed again, or less of it."""
         self._newest_us = NULL_US if state["newest_us"] is None else state["newest_us"]
         self._floor, self._highest, self._seen = state["floor"], state["highest"], state["seen"]
         self._finished = state["finished"]
@@ -173,13 +171,13 @@ class Cutter:
             "ElementLate",
             f"element {self._seen + at} has the time {time}, but frames up to {n - 1} are closed.",
             why=f"frame {n}, the lowest open one, starts at {start}; late='fail' was declared",
-            effect="the input stops before this element; frames closed before it are as they were",
+            effect="the input stops before this element; frames closed before it are unchanged",
             do="declare a longer grace=, or late='admit', 'drop' or 'quarantine'",
         )
 
 
 def is_time(times_us: np.ndarray) -> np.ndarray:
-    """Which are times that have a frame."""
+    """Which values are times that have a frame."""
     return (times_us >= _START_US) & (times_us < END_US)
 
 

@@ -1,11 +1,9 @@
 """Sealed frames as files: Arrow IPC, uncompressed, read in place.
 
-A frame is written beside its place and renamed into it, so a name that can be
-seen is a whole frame. Behind it stands the hash of all its bytes (`sums`), which is
-compared before any of them is parsed, whoever reads it. The file carries its own
-record, and what lies under a frame's name must be that frame. A number sealed again
-must have the same checksum: anything else is an error and the first one stays,
-unless it is damaged.
+A frame is written beside its place and renamed into it, so a visible name is a complete frame. At its end is the hash
+of all its bytes (`sums`), which every reader compares before it parses any of them. The file carries its own record,
+and the file under a frame's name must be that frame. A number sealed again must have the same checksum: anything else
+is an error and the first one stays, unless it is damaged.
 
 Touches only the folder it is given. No clock, randomness or Spark.
 """
@@ -52,7 +50,7 @@ def frame_name(n: int, kind: Kind) -> str:
 
 
 def list_frames(directory: Path | str) -> list[tuple[int, Kind, Path]]:
-    """The sealed frames in a folder by number; other files are passed over."""
+    """The sealed frames in a folder by number; other files are ignored."""
     found = []
     for entry in os.scandir(directory):
         name = _NAME.fullmatch(entry.name)
@@ -95,8 +93,8 @@ def write_frame(
 def publish(tmp: Path | str, final: Path | str, *, sync: bool = False) -> FrameRecord:
     """Rename a written frame into its place and return its record.
 
-    A frame that is there already stays, whoever sealed it, if the content is the
-    same; other content is refused. One that is damaged is replaced.
+    An existing frame stays, whichever attempt sealed it, if the content is the same; different content is refused. A
+    damaged frame is replaced.
     """
     fresh = read_record(tmp)
     try:
@@ -170,7 +168,7 @@ def read_frame(path: Path | str, *, verify: bool = False) -> tuple[FrameRecord, 
 
 
 def sweep(directory: Path | str) -> int:
-    """Remove what attempts that died left behind; only while nobody writes there."""
+    """Remove what dead attempts left behind; only while no attempt writes there."""
     left = [path for path in Path(directory).glob("*.arrow.*-*.tmp") if path.is_file()]
     for path in left:
         path.unlink()
@@ -217,7 +215,7 @@ def _sealed_otherwise(fresh: FrameRecord, there: FrameRecord) -> FrameDiffers:
         f"frame {fresh.n} of stream {fresh.stream!r} was sealed again with other content.",
         where=f"{fresh.kind}, epoch {there.epoch} first, epoch {fresh.epoch} now",
         why=f"checksum {there.checksum} ({there.rows} rows) became {fresh.checksum} ({fresh.rows} rows)",
-        effect="the first one stays; the second was thrown away and nobody has read it",
+        effect="the first one stays; the second was discarded before anything read it",
         do="the operator is not a function of its inputs and state: run `holdfast check`, "
         "look for clocks, random numbers and the order of rows",
     )
@@ -231,6 +229,6 @@ def _damaged(path: Path | str, why: str) -> FrameDiffers:
         where=str(path),
         why=why,
         effect="none of its rows was used",
-        do="check the disk; put the file back from a copy, or start from empty state; under hf.ecoc or hf.uncoordinated "
+        do="check the disk; restore the file from a copy, or start from empty state; under hf.ecoc or hf.uncoordinated "
         "a unit makes such a frame again by itself",
     )

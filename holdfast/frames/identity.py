@@ -1,9 +1,8 @@
 """The identity of a frame: (stream, n, kind, epoch), and the side record of a sealed one.
 
-A number is never skipped: every n ends STABLE, TENTATIVE (one STABLE may
-follow) or LOST (empty, with the reason), so no consumer waits for ever. The
-epoch says who sealed it and is fenced elsewhere; it is no part of the content,
-so a frame sealed again after a restart keeps its checksum.
+A number is never skipped: every n ends STABLE, TENTATIVE (one STABLE may follow) or LOST (empty, with the reason), so
+no consumer waits permanently. The epoch says which activation sealed it and is fenced elsewhere; it is not part of
+the content, so a frame sealed again after a restart keeps its checksum.
 
 Pure: no clock, randomness, file or Spark.
 """
@@ -47,7 +46,7 @@ class FrameId:
 
 @dataclass(frozen=True, slots=True)
 class FrameRecord:
-    """What is known of a sealed frame without opening it."""
+    """What is known about a sealed frame without opening it."""
 
     stream: str
     n: int
@@ -59,7 +58,7 @@ class FrameRecord:
     checksum: str  # hex, over canonical content; the epoch is not in it
     path: str = ""  # file name relative to the queue's folder; "" when it has no file
     reason: str = ""  # why it is LOST or TENTATIVE, or marked
-    mark: str = ""  # "tainted": made from something that is missing (protocols.taint); no part of the content
+    mark: str = ""  # "tainted": made from missing input (protocols.taint); not part of the content
     mark_us: int = 0  # where the mark comes from: boundary of the last frame that is missing
 
     def __post_init__(self) -> None:
@@ -78,7 +77,7 @@ class FrameRecord:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> FrameRecord:
-        """Unknown fields are left out, so that an older version reads a newer record."""
+        """Unknown fields are ignored, so that an older version reads a newer record."""
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in found.items() if name in known}
         return cls(**{**given, "kind": Kind(given["kind"])})

@@ -1,10 +1,9 @@
-"""One memory layout per value: the same rows always lie in the same bytes.
+"""One memory layout per value: the same rows always have the same bytes.
 
-Arrow lets equal columns differ in memory: a slice keeps its parent's buffers, a
-null slot holds whatever was there, a bitmap starts in the middle of a byte, a
-NaN has many bit patterns. `plain` removes every such freedom, `buffers` hands
-out what is left. Two columns hold equal values exactly when their plain buffers
-are equal; -0.0 and 0.0 are different values here.
+Arrow lets equal columns differ in memory: a slice keeps its parent's buffers, a null slot holds whatever was there, a
+bitmap starts in the middle of a byte, a NaN has many bit patterns. `plain` removes all such variation, `buffers`
+returns what is left. Two columns hold equal values exactly when their plain buffers are equal; -0.0 and 0.0 are
+different values here.
 
 Pure: pyarrow and numpy only.
 """
@@ -165,7 +164,7 @@ def _word(kind: pa.DataType, width: int) -> np.dtype:
 def _text(array: pa.Array, valid: np.ndarray | None) -> list[pa.Buffer]:
     offsets = _offsets(array)
     if valid is not None and (np.diff(offsets)[~valid] != 0).any():
-        # Null slots with bytes behind them: let Arrow write the column anew.
+        # Null slots with bytes behind them: let Arrow rewrite the column.
         array = pc.fill_null(array, "" if pa.types.is_string(array.type) else b"")
         offsets = _offsets(array)
     first, last = int(offsets[0]), int(offsets[-1])

@@ -6,8 +6,8 @@ last), text and binary by bytes, lists element by element with the shorter
 first, structs field by field, maps by their sorted entries. Rows that tie in
 every column are equal, so their order cannot be seen.
 
-Columns are looked at one after the other and only where rows still tie: a frame
-that arrives sorted costs one comparison of its first column.
+Columns are compared one after the other and only where rows still tie: a frame that arrives sorted costs one
+comparison of its first column.
 
 Pure: pyarrow and numpy only. Expects the layout of `frames.layout.plain`.
 """
@@ -80,7 +80,7 @@ def total_order(columns: Sequence[pa.Array]) -> np.ndarray | None:
 def _sorted(numbers: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     """Places of the numbers in order, group by group. Ties may fall either way.
 
-    Groups are in order already, so a group never leaves its stretch.
+    Groups are already in order, so a group never leaves its range.
     """
     if groups is None:
         return np.argsort(numbers)
@@ -93,7 +93,7 @@ def _sorted(numbers: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
 
 
 def _keys(array: pa.Array) -> Iterator[_Key]:
-    """What to compare, most significant first. Lazy: most are never asked for."""
+    """What to compare, most significant first. Lazy: most are never needed."""
     valid = validity(array)
     if valid is not None:
         yield _Numbers(valid)

@@ -2,13 +2,12 @@
 
     Arrow IPC file | xxh3_128 of it, 16 bytes | b"HFsum001"
 
-Arrow takes a file's own word for where things lie in it: one flipped bit there can end
-the process (SIGBUS, SIGSEGV) instead of raising. So nobody parses bytes that were not
-compared with their hash first. It takes 8 ms for a million rows (33 MB), from the same
-mapping that the rows are then read from.
+Arrow trusts the offsets in a file: one flipped bit there can kill the process (SIGBUS, SIGSEGV) instead of raising.
+So no code parses bytes that were not compared with their hash first. It takes 8 ms for a million rows (33 MB), from
+the same mapping that the rows are then read from.
 
-A file that ends as Arrow files do is of the version before: it has no hash here, and who
-reads it compares what else is known of it. One bit does not make the one end of the other.
+A file that ends as Arrow files do was written by the previous version: it has no hash here, and its reader compares
+what else is known about it. A single flipped bit cannot turn one kind of end into the other.
 
 Touches only the file it is given. No clock, randomness or Spark.
 """
@@ -34,7 +33,7 @@ class NotWhole(ValueError):
 
 
 class _Summing(io.RawIOBase):
-    """Hands on what is written and sums it up: the rows are not gathered in memory for it."""
+    """Passes on what is written and hashes it: the rows are not collected in memory for it."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.sum, self._at = file, xxhash.xxh3_128(), 0
@@ -66,7 +65,7 @@ def write_arrow(path: Path | str, table: pa.Table) -> str:
 
 
 def checked_bytes(path: Path | str) -> tuple[pa.Buffer, bool]:
-    """An Arrow file, mapped, without its hash; and whether it had one. `NotWhole` if its bytes do not fit it."""
+    """An Arrow file, mapped, without its hash; and whether it had one. `NotWhole` if its bytes do not match it."""
     with pa.memory_map(str(path), "r") as file:
         return _checked(file.read_buffer())
 
@@ -91,7 +90,7 @@ def _checked(content: pa.Buffer) -> tuple[pa.Buffer, bool]:
         body = content.slice(0, content.size - _TRAILER)
         said, found = content.slice(body.size, 16).to_pybytes(), xxhash.xxh3_128_digest(body)
         if said != found:
-            raise NotWhole(f"its bytes hash to {found.hex()}, at its end stands {said.hex()}")
+            raise NotWhole(f"its bytes hash to {found.hex()}, the hash at its end is {said.hex()}")
         return body, True
     if content.size < len(_ARROW) or content.slice(content.size - len(_ARROW)).to_pybytes() != _ARROW:
         raise NotWhole(f"it has {content.size} bytes and does not end as it was written")

@@ -1,9 +1,9 @@
 """Starting a unit from its backup stores: drives `protocols.activation.Activation` to its end.
 
-Claims and fetches are carried out one after the other. A store that has no trace of the
-unit while a peer has one may have lost its folder while nobody looked, so it learns from
-its peers before it is claimed from. A store that does not answer a fetch counts as one
-whose copy is bad, so that the next is asked; if all are, the machine reads again.
+Claims and fetches are carried out one after the other. A store that has no trace of the unit while a peer has one may
+have lost its folder while the process was down, so it learns from its peers before it is asked for a claim. A store
+that does not answer a fetch counts as one with a bad copy, so that the next is asked; if all copies are bad, the
+machine reads again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from holdfast.protocols.messages import ClaimGranted, ClaimRefused, ClaimSent, M
 
 __all__ = ["Activated", "activate"]
 
-# Stores come back within seconds or not soon; asking more often only burns epochs.
+# Stores come back within seconds or not soon; asking more often only wastes epochs.
 RETRY_S = 0.5
 
 
@@ -67,9 +67,9 @@ def activate(
     now: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> Activated:
-    """Claim an epoch and bring the checkpoint to start from; refused after `patience_s`.
+    """Claim an epoch and fetch the checkpoint to start from; refused after `patience_s`.
 
-    `vet` raises `Unfit` for a copy that is whole and still none of this unit's.
+    `vet` raises `Unfit` for a copy that is intact but does not belong to this unit.
     """
     attempt = _Attempt(unit, stores, needed, known_epoch, near, claimant, vet)
     deadline = now() + patience_s
@@ -262,7 +262,7 @@ def _taken_over(unit: str, claimant: str, epoch: int) -> StateRefused:
         "UnitTakenOver",
         f"unit {unit!r} was taken over while it was being started here.",
         where=claimant,
-        why=f"a store has granted epoch {epoch} to somebody else since",
-        effect="nothing was started here and nothing is lost; the unit goes on with whoever holds that epoch",
-        do="holdfast status, to see where it runs; run again here only if nobody holds it any more",
+        why=f"a store has granted epoch {epoch} to another run since",
+        effect="nothing was started here and nothing is lost; the run that holds that epoch continues the unit",
+        do="holdfast status, to see where it runs; run again here only if no other run holds it",
     )

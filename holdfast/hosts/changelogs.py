@@ -1,16 +1,13 @@
-"""Spark's state changelogs: what of them must travel, and how they are made whole again.
+"""Spark's state changelogs: what must be shipped of them, and how they are reconstructed.
 
-Spark keeps a state store as snapshots (N_ID.zip with files of SSTs/) and one changelog a
-version (N_ID.changelog). A changelog begins with its lineage: the versions and ids back to
-the last snapshot, which is all Spark goes by when it loads that version. After a snapshot
-lineages begin there, so an older snapshot with all changelogs since holds the same state,
-but Spark would not find it. In a backup it stays the base nevertheless: a changelog travels
-without Spark's compression and with its parent only; at a restore every lineage is written
-out again, back to the base that is there.
+Spark keeps a state store as snapshots (N_ID.zip with files of SSTs/) and one changelog a version (N_ID.changelog). A
+changelog begins with its lineage: the versions and ids back to the last snapshot, which is all Spark goes by when it
+loads that version. After a snapshot lineages begin there, so an older snapshot with all changelogs since holds the
+same state, but Spark would not find it. In a backup it still stays the base: a changelog is shipped without Spark's
+compression and with its parent only; at a restore every lineage is written out again, back to the base in the backup.
 
-Format (Spark 4, checkpoint format 2, changelogs v3 and v4): two strings, `vN` and the
-lineage as JSON, then records, in blocks of lz4-java ("LZ4Block"). What is not of this
-form is left as it is.
+Format (Spark 4, checkpoint format 2, changelogs v3 and v4): two strings, `vN` and the lineage as JSON, then records,
+in blocks of lz4-java ("LZ4Block"). Anything of another form is left as it is.
 
 Pure: bytes and names.
 """
@@ -62,7 +59,7 @@ def lineage(content: bytes) -> list[Item] | None:
 
 
 def stripped(content: bytes) -> bytes:
-    """A changelog as it travels."""
+    """A changelog as it is shipped."""
     raw = _raw(content)
     if raw is None or content.startswith(_MARK):
         return content

@@ -1,17 +1,16 @@
 """Checkpoints as files: what a unit's pinned state adds to its backup, in one compressed container.
 
-A checkpoint is a base, a container with the whole state, and the containers after it, each
-with what changed since the one before: of a keyed operator the rows that are different
-(`operators.deltas`), which make one more run after those of the base; of Spark's state the
-changelogs (`hosts.changelogs`). When those since the base have cost as much as it did, the
-next one is a base again and the older ones go. Sealed frames that go along lie in the
-container of the first checkpoint that had them, and that one stays for as long as one of
-them is needed. A head says only what is new in its container, and which frames of older
-ones are not needed any more, so it stays small however long the list is.
+A checkpoint is a base, a container with the whole state, and the containers after it, each with what changed since
+the one before: of a keyed operator the rows that are different (`operators.deltas`), which make one more run after
+those of the base; of Spark's state the changelogs (`hosts.changelogs`). When those since the base have cost as much
+as it did, the next one is a base again and the older ones go. Sealed frames in a checkpoint are stored in the
+container of the first checkpoint that had them, and that container stays for as long as one of them is needed. A head
+lists only what is new in its container, and which frames of older ones are no longer needed, so it stays small
+however long the list is.
 
-Beside the containers lie links to the state runs they tell of (`near/`), to compare the next
-checkpoint with, and which these are (`near.json`). Both are only for speed: without them,
-and after a container was lost here, the next checkpoint is a base.
+Beside the containers are links to the state runs they cover (`near/`), to compare the next checkpoint with, and a
+list of these (`near.json`). Both are only for speed: without them, and after a container was lost here, the next
+checkpoint is a base.
 
 Touches the folder it is given; no Spark, no thread of its own.
 """
@@ -44,7 +43,7 @@ __all__ = ["Container", "Packer", "read_container", "unpack", "vetted"]
 CHAIN_MAX = 256
 # What a container costs each later checkpoint: its name in the manifest.
 LISTED_BYTES = 48
-# The share of what is kept for the sake of sealed frames that may be of no use before these are packed anew.
+# The share of what is kept for the sake of sealed frames that may be useless before these are repacked.
 STALE_MAX = 0.6
 # Below this that costs nothing worth counting.
 STALE_BYTES_MIN = 64 * 1024
@@ -103,7 +102,7 @@ def _joined(opened: list[Container]) -> Container:
 def vetted(manifest: Manifest, contents: Mapping[str, bytes], streams: Collection[str]) -> Container:
     """The whole checkpoint, if it is one of the manifest's unit, which makes these streams; `Unfit` if not.
 
-    Its bytes are what their names say; who wrote them may be anybody.
+    Its bytes match their names, but anyone may have written them.
     """
     for name in manifest.files:
         if not is_part(name):
@@ -135,7 +134,7 @@ def _is_frame(name: str) -> bool:
 
 @dataclass
 class Packer:
-    """Of one instance of a unit. `folder` is where its containers lie."""
+    """Of one instance of a unit. `folder` is where its containers are stored."""
 
     unit: str
     epoch: int
@@ -156,7 +155,7 @@ class Packer:
         self._parts = (self._runs, SparkPart())
 
     def adopt(self, manifest: Manifest) -> None:
-        """Go on after this checkpoint if its containers are here, and whole; else the next one is a base."""
+        """Continue after this checkpoint if its containers are here and intact; else the next one is a base."""
         try:
             contents = {name: self.content(name) for name in reversed(manifest.files)}
         except FileNotFoundError:
@@ -279,7 +278,7 @@ class Packer:
             os.replace(whole, self.folder / _NOTE)
 
     def stored(self, manifest: Manifest) -> None:
-        """Containers that the checkpoint in force does not name are of no use any more."""
+        """Containers that the checkpoint in force does not name are no longer needed."""
         with self._lock:
             newer = {name for name in self._held if name > manifest.files[0]}
             kept = {*manifest.files, *self._chain, *self._where.values(), *newer}

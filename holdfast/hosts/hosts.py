@@ -1,21 +1,19 @@
-"""Logical hosts: a folder each, in which units, their sealed frames and backups of other hosts' units lie.
+"""Logical hosts: one folder each, which stores units, their sealed frames and backups of other hosts' units.
 
-    HOST/host.json      the mark: which host this is, of whom, and its how-manieth folder
+    HOST/host.json      the marker: which host this is, of which state folder, and its incarnation
     HOST/claim          the start of the state folder that used it last (`starts` there): a copy of the folder does not know it
     HOST/units/NAME/    near checkpoint of a unit that lives here
-    HOST/streams/NAME/  sealed frames of its outputs that somebody still needs
+    HOST/streams/NAME/  sealed frames of its outputs that a consumer still needs
     HOST/staging/       what is being sealed
     HOST/backups/       the backup store for units of other hosts
 
-A host whose mark is gone has lost everything: it gets a new, empty folder and a higher
-life, and its units come back from their backups. How often that happened is written
-down in the state folder (hosts.json), which is no host. A folder with the mark of another
-state folder is another's and is refused; so backups under a URL lie in a folder of their own
-there, named after the state folder and its identity.
+A host whose marker is gone has lost everything: it gets a new, empty folder and a higher incarnation (`life`), and
+its units are restored from their backups. The state folder, which is not a host, counts how often that happened
+(hosts.json). A folder with the marker of another state folder is refused; so backups at a URL are stored in their own
+folder there, named after the state folder and its identity.
 
-Units are spread over the hosts in their order unless placed; the copies of a unit go to
-the hosts after its own. Without hosts everything lies in the state folder, as it does
-for a process without protections.
+Units are spread over the hosts in their order unless placed; the copies of a unit go to the hosts after its own.
+Without hosts everything is in the state folder, as for a process without protections.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ __all__ = ["Homes", "identity_of"]
 
 _MARK = "host.json"
 _CLAIM = "claim"
-# Whoever deletes a folder is done after a moment; one that cannot be made for longer is broken.
+# A process that deletes a folder is done after a moment; a folder that cannot be made for longer is broken.
 _PATIENCE_S = 5.0
 _AGAIN_S = 0.05
 
@@ -93,7 +91,9 @@ class Homes:
         return fields["lives"] if isinstance(fields.get("lives"), dict) else fields  # as it was written before
 
     def reopen(self, host: str) -> bool:
-        """See to one host: a new folder, and a new life, if its mark is not what it should be. Says whether it was lost."""
+        """Check one host: give it a new folder, and a new incarnation, if its marker is not what it should be.
+        Returns whether it was lost.
+        """
         life = self.lives.get(host)
         if life is not None and self._mark(host) == life:
             return False
@@ -117,7 +117,7 @@ class Homes:
             _clear_away(folder)
         make_folder(folder, mode=0o700)
         sync_way(folder)
-        # Known as lost before it is there again: a crash in between makes it one life more, never one less.
+        # Recorded as lost before it is created again: a crash in between adds an incarnation, never drops one.
         self.lives[host] = life_now
         _write(self._lives_file, as_note({"lives": self.lives}))
         _write(folder / _MARK, mark)
@@ -132,13 +132,15 @@ class Homes:
             "HostTaken",
             f"the folder of host {host!r} belongs to {whose}.",
             where=str(self._folders[host]),
-            why=f"its mark {_MARK} says so: folders were exchanged, two processes share one, or the state folder was made anew",
+            why=f"its mark {_MARK} says so: folders were swapped, two processes share one, or the state folder was recreated",
             effect="nothing in it was touched",
-            do="give each host of each process a folder of its own, or put the folders back; to begin anew empty this one",
+            do="give each host of each process its own folder, or restore the folders; to start over empty this one",
         )
 
     def _refuse_copies(self, host: str) -> None:
-        """Two copies of a state folder would work on one host, at once or in turns, and each would miss what the other did."""
+        """Two copies of a state folder would use one host, at the same time or in turns, and each would miss what the
+        other did.
+        """
         with contextlib.suppress(OSError, UnicodeDecodeError):
             claim = (self._folders[host] / _CLAIM).read_text().strip()
             if self._mark(host) is None or claim in self._starts():
@@ -148,9 +150,9 @@ class Homes:
                 "HostOfACopy",
                 f"the folder of host {host!r} was used by a start that this state folder does not know.",
                 where=str(self._folders[host]),
-                why=f"state folder {self._root} is a copy, or was put back from an older copy, and another one has run since, or runs",
+                why=f"state folder {self._root} is a copy, or was restored from an older copy, and another one has run since, or runs",
                 effect="nothing was started, nothing in it was touched",
-                do="use the newer copy of the state folder; or, if that one is gone for good and does not run, let this one go on\n"
+                do="use the newer copy of the state folder; or, if that one is permanently gone and does not run, let this one continue\n"
                 f"with what the hosts have: rm {' '.join(str(folder / _CLAIM) for folder in self._folders.values())}",
             )
 
@@ -182,16 +184,16 @@ class Homes:
     def _said(self, host: str) -> dict | None:
         try:
             return note_in((self._folders[host] / _MARK).read_bytes())
-        except (OSError, ValueError):  # a mark that is damaged is as good as gone: the host comes back from its backups
+        except (OSError, ValueError):  # a damaged marker counts as gone: the host is restored from its backups
             return None
 
-    # ---- where things lie ----
+    # ---- where things are stored ----
 
     def folder(self, host: str) -> Path:
         return self._folders[host]
 
     def unit_folder(self, name: str) -> Path:
-        """Where the unit lies; nothing is made."""
+        """Where the unit is stored; creates nothing."""
         return self._home(name) / "units" / name
 
     def unit(self, name: str) -> Path:
@@ -201,7 +203,7 @@ class Homes:
         return _made(self._home(self._maker.get(name, "")) / "streams" / name)
 
     def stream_folders(self, unit: str) -> list[Path]:
-        """Where the frames of a unit lie; nothing is made."""
+        """Where the frames of a unit are stored; creates nothing."""
         return [self._home(unit) / "streams" / stream for stream, maker in self._maker.items() if maker == unit]
 
     def staging(self, unit: str, epoch: int) -> Path:
@@ -212,7 +214,7 @@ class Homes:
         return self._root if host is None else self._folders[host]
 
     def paths(self) -> dict[str, str]:
-        """For who reads the state folder: where each unit and stream lies that does not lie in it."""
+        """For readers of the state folder: where each unit and stream is stored that is not in it."""
         units = {f"units/{unit}": str(self._home(unit) / "units" / unit) for unit in self.host_of}
         streams = {
             f"streams/{stream}": str(self._home(unit) / "streams" / stream)
@@ -222,7 +224,7 @@ class Homes:
         return units | streams
 
     def bring(self, deployment: Mapping) -> None:
-        """Move what an earlier deployment kept elsewhere to where it lies now."""
+        """Move what an earlier deployment kept elsewhere to where it belongs now."""
         before, now = deployment.get("homes", {}), self.paths()
         for key in {*before, *now}:
             old = Path(before.get(key, self._root / key))
@@ -234,7 +236,7 @@ class Homes:
                 if entry.name != "quarantine" and not (new / entry.name).exists():
                     _move(entry, new / entry.name)
 
-    # ---- where copies lie ----
+    # ---- where copies are stored ----
 
     def store_names(self, unit: str) -> tuple[str, ...]:
         """The stores of one unit: never on its own host."""
@@ -262,7 +264,7 @@ class Homes:
 
 
 def _move(entry: Path, final: Path) -> None:
-    """To another disk, too: whoever dies in between leaves it whole under the old name or the new one, or both."""
+    """To another disk, too: a crash in between leaves it complete under the old name or the new one, or both."""
     try:
         return os.rename(entry, final)
     except OSError as error:
@@ -297,7 +299,7 @@ def identity_of(root: Path) -> str:
         path,
         str,
         effect="nothing was started; hosts, backups and sink tables are known by this name",
-        do="put the file back from a copy; the name alone will do, and stands in the ledger of each sink as its folder",
+        do="restore the file from a copy; the name alone is enough, and is in the ledger of each sink as its folder",
     )
 
 
@@ -311,7 +313,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _clear_away(folder: Path) -> None:
-    """What is left of a lost folder, out of the way at once: somebody may still be deleting it."""
+    """Move what is left of a lost folder out of the way at once: another process may still be deleting it."""
     if not os.path.lexists(folder):
         return
     aside = folder.with_name(f".{folder.name}.lost")
@@ -339,6 +341,6 @@ def _unusable(host: str, folder: Path, error: OSError) -> StateRefused:
         f"the folder of host {host!r} cannot be made.",
         where=str(folder),
         why=str(error),
-        effect="the run stops here; its units can be put back from their backups, sink tables are as they were",
-        do="make the place writable again, or let the host lie elsewhere (hosts=), and run again",
+        effect="the run stops here; its units can be restored from their backups, sink tables are unchanged",
+        do="make the place writable again, or move the host elsewhere (hosts=), and run again",
     )

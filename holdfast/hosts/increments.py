@@ -54,7 +54,7 @@ class Part(Protocol):
         """What was asked for last is in a container now."""
 
     def adopt(self, near: State | None, record: Mapping, packed: Sequence[Mapping[str, bytes]], unit: Path) -> None:
-        """Go on after a checkpoint: `packed` are its containers from the base on, `near` the runs it told of."""
+        """Continue after a checkpoint: `packed` are its containers from the base on, `near` the runs it covers."""
 
 
 class RunsPart:
@@ -82,7 +82,7 @@ class RunsPart:
         )
 
     def _difference(self, frame: int, old: State, new: State, files: Mapping[str, Path]) -> Found | None:
-        """None: it cannot be told, as rows are not comparable or what they are to be compared with is gone."""
+        """None: unknown, because rows are not comparable or the state to compare with is gone."""
         own: dict[str, bytes] = {}
         runs: dict[str, dict[str, list[list]]] = {}
         for operator, shards in new.items():
@@ -118,7 +118,7 @@ class RunsPart:
         return Found(own, runs)
 
     def _opened(self, name: str, files: Mapping[str, Path]) -> pa.Table:
-        """A run that was damaged since it was written is none: it must not become a backup."""
+        """A run that was damaged since it was written is refused: it must not become a backup."""
         pinned = files.get(f"runs/{name}")
         if pinned is None:
             return open_run_file(self._links / name)

@@ -1,8 +1,7 @@
 """The key of a process's backups: opened, long enough, and the one they were made with.
 
-With another key every copy would look forged, and a store whose copies are all forged begins
-anew: a mistyped key must not cost the backups. So the state folder notes a hash by which
-the key is known again; the key itself is written nowhere.
+With another key every copy would look forged, and a store whose copies are all forged starts over: a mistyped key
+must not cost the backups. So the state folder stores a hash that identifies the key; the key itself is never written.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""The near checkpoint of a unit: what it is made of, how a moment of it is kept, how it is put back.
+"""The near checkpoint of a unit: what it consists of, how a moment of it is kept, how it is restored.
 
-What a unit needs to go on after frame n: the commit record of n, the state runs that
-record names and, for an operator over the stream, the part of Spark's checkpoint that
-belongs to the batch of n. Runs and Spark's state files are never changed under one
-name, so a hard link keeps a moment of them for as long as it is wanted, whatever the
-unit does meanwhile; that takes milliseconds.
+What a unit needs to continue after frame n: the commit record of n, the state runs that record names and, for an
+operator over the stream, the part of Spark's checkpoint that belongs to the batch of n. Runs and Spark's state files
+are never changed under one name, so a hard link keeps a moment of them for as long as it is wanted, whatever the unit
+does meanwhile; that takes milliseconds.
 
 Of Spark's checkpoint go along the newest state snapshots up to that batch, the
 changelogs after them and the last ones before, and the last entries of the offset and
@@ -108,7 +107,9 @@ def _state_files(state: Path, version: int) -> Iterable[Path]:
 
 
 def read_near(name: str, path: Path) -> bytes:
-    """A file of the moment, to be packed. What was damaged since it was written is none: it must not become a backup."""
+    """A file of the moment, to be packed. A file that was damaged since it was written is refused: it must not become
+    a backup.
+    """
     content = path.read_bytes()
     if (name.startswith("runs/") and not is_whole(path.name, content)) or (
         name.startswith("streams/") and not fits_sum(content)
@@ -118,7 +119,7 @@ def read_near(name: str, path: Path) -> bytes:
 
 
 def link_frames(pin: Pin, frames: Iterable[tuple[str, Path]]) -> Pin:
-    """Take sealed frames of the unit's output into the moment; one that is gone is needed by nobody."""
+    """Include sealed frames of the unit's output in the moment; a frame that is gone is no longer needed."""
     files = dict(pin.files)
     for stream, path in frames:
         with contextlib.suppress(FileNotFoundError):
@@ -156,9 +157,9 @@ def put_back(
 
 
 def clear_unit(unit: Path) -> None:
-    """What is here is not to be used: but for rows set aside and decisions about them, which only grow."""
+    """Remove what must not be used: everything except rows set aside and decisions about them, which only grow."""
     for entry in [*unit.glob("*"), *unit.glob(".*.tmp")]:
-        if entry.is_symlink():  # nothing of ours is one; followed, it would lead what is put back elsewhere
+        if entry.is_symlink():  # Holdfast creates no symbolic links; following one would write restored files elsewhere
             entry.unlink(missing_ok=True)
         elif entry.name in ("runs", "notes", _SPARK, "pins", "containers"):
             shutil.rmtree(entry, ignore_errors=True)

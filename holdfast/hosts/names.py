@@ -1,13 +1,13 @@
-"""Which names of a checkpoint may become files, and where: what comes from a backup store is not believed.
+"""Which names of a checkpoint may become files, and where: backup stores are not trusted.
 
-Whoever can write to a store chooses the names in its containers. Only three kinds are
-known, none leads out of the unit's folder, and streams are the unit's own:
+Anyone who can write to a store chooses the names in its containers. Only three kinds are known, none leads out of the
+unit's folder, and streams are the unit's own:
 
     runs/OPERATOR/FILE      state runs of an operator
     spark/offsets|commits|state/...   Spark's checkpoint
     streams/STREAM/N.KIND.arrow       sealed frames of the unit's outputs
 
-Pure but for `refuse_links`, which looks whether a folder on the way is a symbolic link.
+Pure except for `refuse_links`, which checks whether a folder on the path is a symbolic link.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LENGTH_MAX = 255
 
 
 class Unfit(ValueError):
-    """It is no checkpoint of this unit; the text says why."""
+    """It is not a checkpoint of this unit; the text says why."""
 
 
 def is_part(name: object) -> bool:
@@ -70,7 +70,7 @@ def checked_record(record: Any, frame: int) -> None:
 
 
 def refuse_links(base: Path, path: Path) -> None:
-    """A symbolic link between the folder and the file would lead what is written elsewhere."""
+    """A symbolic link between the folder and the file would redirect the write elsewhere."""
     at = base
     for part in path.relative_to(base).parts[:-1]:
         at = at / part

@@ -1,8 +1,8 @@
-"""How the bytes of a container are written: compressed, small ones with words that both sides know.
+"""How the bytes of a container are written: compressed, small ones with a preset dictionary.
 
-A checkpoint of a small state is mostly form: names of fields, the frame around a few
-rows. `_WORDS` holds what such containers have in common (an empty head, a row of each
-common type), so only what differs is written. Larger ones have no need of it.
+A checkpoint of a small state is mostly form: names of fields, the frame around a few rows. `_WORDS` holds what such
+containers have in common (an empty head, a row of each common type), so only what differs is written. Larger ones do
+not need it.
 
 `_WORDS` is part of the format: containers that were written with it cannot be read with
 another one. Pure.

@@ -1,11 +1,11 @@
-"""Where a backup store lies: a folder of this machine, or a URL that fsspec can reach.
+"""Where a backup store is kept: a folder of this machine, or a URL that fsspec can reach.
 
 Both write a file whole or not at all and only then return. A folder does it by a
 temporary file, fsync, rename and fsync of the folder; other file systems put whole
 objects, which is atomic there. A folder can lock out other os_processes (flock); a URL
 cannot, so `stores` asks it to `create`: one of two who do so at once succeeds.
 
-Every failure becomes `StoreAway` with the reason. A file that is not there is no failure.
+Every failure becomes `StoreAway` with the reason. A missing file is not a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.atomic import sync_way
 
 __all__ = ["LOCK_S_MAX", "Folder", "Place", "StoreAway", "UrlPlace", "place_at"]
 
-# A request takes milliseconds to seconds. Who waits longer waits for a frozen holder and should try elsewhere.
+# A request takes milliseconds to seconds. A longer wait means a frozen holder: try elsewhere.
 LOCK_S_MAX = 10.0
 # File systems tell times in steps, of up to two seconds: within one, a file can change and look the same.
 SETTLED_NS = 3_000_000_000
@@ -66,7 +66,7 @@ def _among_threads(place: str, path: str) -> Iterator[None]:
     with _threads_guard:
         lock = _threads.setdefault((place, path), threading.Lock())
     if not lock.acquire(timeout=LOCK_S_MAX):
-        raise StoreAway(f"{place}: {path} has been in work for {LOCK_S_MAX:g} s")
+        raise StoreAway(f"{place}: {path} has been locked for {LOCK_S_MAX:g} s")
     try:
         yield
     finally:

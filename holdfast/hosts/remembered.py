@@ -1,12 +1,10 @@
-"""What the state folder remembers of backup stores and units, so that an older copy of either is known as one.
+"""What the state folder records about backup stores and units, so that an older copy of either is recognised.
 
-A store proves by its register and its manifests what it has promised. One that was set
-back to an older image, by an operator or by somebody who wants an old checkpoint used,
-has forgotten promises, and nothing in it says so. So the other side keeps notes: for each
-store and unit the highest epoch and checkpoint it ever answered with, and for each unit the
-epoch of its last instance and its newest stored checkpoint. Notes lie beside the
-epoch register, in the state folder, which is no host. They are written after the fact
-and not synced: an old note proves less, never something wrong.
+A store proves by its register and its manifests what it has promised. A store that was rolled back to an older image,
+by an operator or an attacker, has forgotten promises, and nothing in it says so. So the other side keeps notes: for
+each store and unit the highest epoch and checkpoint it ever answered with, and for each unit the epoch of its last
+instance and its newest stored checkpoint. Notes are stored beside the epoch register, in the state folder, which is
+not a host. They are written after the fact and not synced: an old note proves less, never something wrong.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""How small facts lie in a backup store: JSON with a format number and a digest of itself.
+"""How small records are stored in a backup store: JSON with a format number and a digest of itself.
 
-A register with one flipped bit would promise another epoch; so what does not fit its
-digest counts as damaged, and what has a higher format number as not ours to read.
+A register with one flipped bit would promise another epoch; so a record that does not match its digest counts as
+damaged, and one with a higher format number as unreadable for this version.
 
-A digest keeps out accidents, not people. With a key (`hf.backup(key=...)`) every fact
-carries a keyed hash over itself, its place, its store and the process, and the name of every
-file ends in the keyed hash of its content: whoever has not the key can take copies
-away or bring old ones back, and make none.
+A digest keeps out accidents, not people. With a key (`hf.backup(key=...)`) every fact carries a keyed hash over
+itself, its place, its store and the process, and the name of every file ends in the keyed hash of its content:
+without the key one can delete copies or bring old ones back, but not make any.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Sending the checkpoints of one unit to its stores: drives `protocols.shipping.Shipping`.
 
-One thread per store, each with room for one request: a newer one takes the place of one
-that waits, so a store that is away gathers nothing and gets the newest when it is back.
-The machine is asked under a lock, callbacks are called outside of it, one at a time and
-in the machine's order, from whichever thread is there.
+One thread per store, each with room for one request: a newer one replaces one that waits, so nothing piles up for a
+store that is away, and it gets the newest when it is back. The machine is asked under a lock, callbacks are called
+outside of it, one at a time and in the machine's order, from whichever thread is there.
 
 Before the first request to a store, and after each trouble with it, its thread sees
 whether it has lost what it knew; if so it learns from its peers first. Where one copy is
@@ -31,7 +30,7 @@ __all__ = ["Shipper"]
 
 
 class Shipper:
-    """Sends checkpoints of one unit to its stores, in threads of its own; one slow store delays nobody else."""
+    """Sends checkpoints of one unit to its stores, in threads of its own; one slow store does not delay the others."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class Shipper:
         self._say()
 
     def _say(self) -> None:
-        """Whoever comes while another thread is calling back leaves its news to that one."""
+        """A thread that arrives while another is calling back leaves its news to that one."""
         while self._said and self._saying.acquire(blocking=False):
             try:
                 while self._said:
@@ -174,7 +173,7 @@ class Shipper:
 
 
 def _must_be_kept(request: StoreSent, answer: object) -> None:
-    """A store that misses what it has just been given would be given it for ever."""
+    """A store that reports what it was just given as missing would be sent it permanently."""
     if not isinstance(answer, StoreAnswered):
         invariant(False, f"a store answered a checkpoint with {type(answer).__name__}.")
         return

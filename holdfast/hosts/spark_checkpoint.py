@@ -96,11 +96,11 @@ def fork_checkpoint(
         raise StateRefused(
             "HF-R004",
             "SparkStateLost",
-            f"Spark's checkpoint stands at frame {at}, the unit's journal at {committed}.",
+            f"Spark's checkpoint is at frame {at}, the unit's journal at {committed}.",
             where=str(root),
             why="the state between them is gone: files were removed or the disk lost them",
-            effect="nothing was started; sealed frames and sinks are as they were",
-            do="restore the state folder, or begin the operator anew: holdfast run FILE --fresh OPERATOR",
+            effect="nothing was started; sealed frames and sinks are unchanged",
+            do="restore the state folder, or start the operator over: holdfast run FILE --fresh OPERATOR",
         )
     if last >= 0:
         if inputs and at in inputs:
@@ -120,9 +120,9 @@ def _damaged(path: Path, why: str) -> StateRefused:
         "an entry of Spark's offset log is not what was written.",
         where=str(path),
         why=why,
-        effect="the frame was not processed; sealed frames and sink tables are as they were",
-        do="restore the state folder from a copy, or begin the operator anew: holdfast run FILE --fresh OPERATOR; under "
-        "hf.ecoc or hf.uncoordinated a unit is put back by itself",
+        effect="the frame was not processed; sealed frames and sink tables are unchanged",
+        do="restore the state folder from a copy, or start the operator over: holdfast run FILE --fresh OPERATOR; under "
+        "hf.ecoc or hf.uncoordinated a unit is restored automatically",
     )
 
 

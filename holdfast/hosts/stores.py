@@ -1,16 +1,15 @@
 """One backup store on a folder or an fsspec URL: drives `protocols.storing.BackupStore`.
 
-Every request is worked on under the unit's lock, from what the disk says at that moment:
-the machine of a unit is kept between requests and made anew from the disk when another
-os_process changed something there, and after every failure. A folder's lock holds against
-other os_processes (flock). A URL has no such lock. There an epoch is taken by creating an
-object that must not exist, each epoch has a manifest of its own, and the register is read
-once more after the manifest is written: either the writer sees the claim and answers
-REFUSED, or the claimant, who reads after it has taken its epoch, sees the manifest.
+Every request is worked on under the unit's lock, from what the disk says at that moment: the machine of a unit is
+kept between requests and rebuilt from the disk when another OS process changed something there, and after every
+failure. A folder's lock holds against other os_processes (flock). A URL has no such lock. There an epoch is taken by
+creating an object that must not exist, each epoch has a manifest of its own, and the register is read once more after
+the manifest is written: either the writer sees the claim and answers REFUSED, or the claimant, who reads after it has
+taken its epoch, sees the manifest.
 
-A folder that vanished is not an empty one: `store.json` is written once and looked for
-at each request (`StoreLost`). Opened anew with a higher life, the store takes part in a
-unit only after it has learnt from its peers, and the unit's own folder says whether it has.
+A folder that vanished is not an empty one: `store.json` is written once and looked for at each request (`StoreLost`).
+Reopened with a higher incarnation (`life`), the store takes part in a unit only after it has learnt from its peers,
+and the unit's own folder says whether it has.
 
 Layout and what is synced when: docs/protocols/backup.md, "On disk".
 """
@@ -70,7 +69,7 @@ _DIGEST = re.compile(r"-k?[0-9a-f]{32}$|\+[0-9a-f]{32}$")
 
 
 class _Overtaken(Exception):
-    """On a URL: somebody else took an epoch while we worked. The request begins anew."""
+    """On a URL: another claimant took an epoch meanwhile. The request starts over."""
 
 
 def _nothing(name: str) -> bytes:
@@ -88,7 +87,7 @@ def who_know(stores: Sequence[OpenStore], unit: str) -> int:
 class OpenStore:
     """One backup store: a folder, or any fsspec URL. Nothing is touched before the first request.
 
-    `memory`: what was heard of it in earlier runs; without, it is believed as it is.
+    `memory`: what it answered in earlier runs; without it the store is trusted as it is.
     """
 
     def __init__(
@@ -210,8 +209,8 @@ class OpenStore:
     def join(self, peers: Sequence[OpenStore], units: Iterable[str], peers_needed: int) -> None:
         """Learn of each unit from so many peers what must not be forgotten; until then it takes no part.
 
-        Units that it has joined and has traces of are passed over. With `peers_needed` 0
-        it takes part again with what it has, which may be nothing.
+        Units that it has joined and has traces of are skipped. With `peers_needed` 0 it takes part again with what it
+        has, which may be nothing.
         """
         for unit in units:
             with self._at(unit) as folder:
@@ -375,7 +374,7 @@ class OpenStore:
     # ---- what is on the disk ---------------------------------------------------------
 
     def _machine(self, unit: str, folder: str) -> BackupStore:
-        """The unit's machine, made anew if it does not know what the disk says."""
+        """The unit's machine, rebuilt if it does not know what the disk says."""
         kept = self._kept(unit, folder)
         machine = self._machines.get(unit)
         if (
@@ -431,7 +430,7 @@ class OpenStore:
         return max(taken, default=0)
 
     def _manifests(self, folder: str) -> list[str]:
-        """Of a URL: one object for each epoch, the newest last; what else lies there is not ours."""
+        """Of a URL: one object for each epoch, the newest last; other objects there are not ours."""
         return sorted(name for name in self._place.listed(f"{folder}/manifests") if _OF_EPOCH.fullmatch(name))
 
     def _put_epoch(self, folder: str, epoch: int) -> None:
@@ -549,7 +548,7 @@ class OpenStore:
         """Open the store at its first use; later, see that it is still the one we opened."""
         with self._opening:
             if self._lost:
-                raise StoreLost(f"{self._place}: its folder was lost and it has not been opened anew")
+                raise StoreLost(f"{self._place}: its folder was lost and it has not been reopened")
             if self._id is None:
                 self._open()
                 return
@@ -558,7 +557,7 @@ class OpenStore:
         if mark is None or mark["id"] != opened:
             with self._opening:
                 if self._id != opened:
-                    raise StoreAway(f"{self._place}: it has just been opened anew")
+                    raise StoreAway(f"{self._place}: it has just been reopened")
                 raise self._noticed(f"{_MARK} is " + ("gone" if mark is None else "another one"))
 
     def _open(self) -> None:
@@ -570,9 +569,7 @@ class OpenStore:
             # Opened for a new life, it replaces a mark that is damaged; else that is a loss, to be noticed.
             mark = self._read_fact(_MARK, forgiving=self.life > 0)
             if mark is not None and mark["store"] != self.name:
-                raise StoreAway(
-                    f"{self._place}: it belongs to store {mark['store']!r}; each store needs a place of its own"
-                )
+                raise StoreAway(f"{self._place}: it belongs to store {mark['store']!r}; each store needs its own place")
             if mark is None or mark["life"] < self.life:
                 mark = {"store": self.name, "life": self.life, "id": secrets.token_hex(16)}
                 self._write_fact(_MARK, mark)

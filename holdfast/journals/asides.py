@@ -1,9 +1,8 @@
 """Rows set aside, as Parquet files that others may read: with a sum of their rows and of every page.
 
-A person may put them back, so what rots in between must not become elements. Parquet has no
-room for a hash behind the file; pages carry sums of their own, and the file's metadata the
-checksum of the rows, which also notices a column that became another. Files without it
-are of the version before, or a person's.
+A user may put them back, so rows damaged in between must not become elements. Parquet has no room for a hash after
+the file; pages carry their own checksums, and the file's metadata the checksum of the rows, which also detects a
+column that turned into another. Files without it were written by the previous version, or by a user.
 """
 
 from __future__ import annotations

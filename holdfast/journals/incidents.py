@@ -1,7 +1,7 @@
 """What went wrong and when: errors, restarts, giving up. One journal per state folder.
 
-Written by the run when it happens, read by `holdfast trace` and `holdfast status`.
-An incident keeps the error in the house format, so that a later reader needs no log.
+The run writes an incident when it happens; `holdfast trace` and `holdfast status` read it. An incident keeps the
+error in the house format, so that a later reader needs no log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.journals.journal import Journal
 
 __all__ = ["Incident", "Incidents", "incidents_of"]
 
-# A unit that dies every second for a quarter of an hour; older ones tell nothing new.
+# A unit that dies every second for a quarter of an hour; older entries add nothing new.
 KEPT = 1024
 
 _UNIT = re.compile(r"unit '([^']+)'")
@@ -85,7 +85,9 @@ class Incidents:
 
 
 def incidents_of(root: Path) -> list[Incident]:
-    """All that are kept, oldest first; fields of a newer version are passed over. A line that is damaged is one, the last."""
+    """All that are kept, oldest first; fields of a newer version are ignored. A damaged line is reported as one
+    incident, the last.
+    """
     if not (root / "records").is_dir():
         return []
     known = set(Incident.__dataclass_fields__)

@@ -1,14 +1,13 @@
 """A journal: checked JSON lines, appended, kept for a bounded number of entries.
 
-Entries are numbered by their field `n` and come in order. A line torn by a crash is
-not an entry and is cut off. Any other line that is not what was written is an error
-that names it (`lines`); so is a number that is left out, where numbers are without a
-gap. Old segments are removed as new ones fill, so a journal's size on disk does not
-grow with the length of a run.
+Entries are numbered by their field `n` and come in order. A line torn by a crash is not an entry and is cut off. Any
+other line that is not what was written is an error that names it (`lines`); so is a missing number, in a journal
+without gaps. Old segments are removed as new ones fill, so a journal's size on disk does not grow with the length of
+a run.
 
-Used for what a unit has done (commits), may do (permits), and what sources have
-sealed. It survives the death of the process. What has to outlast a loss of power is synced
-entry by entry (`sync=True`: parameters), or by the run before anything rests on it (`engine.protect.durable`).
+Used for what a unit has done (commits), may do (permits), and what sources have sealed. It survives the death of the
+process. What must survive a power loss is synced entry by entry (`sync=True`: parameters), or by the run before
+anything depends on it (`engine.protect.durable`).
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ class Journal:
         counted: bool = False,
         vital: bool = True,
     ) -> None:
-        """`gapless`: a number that is left out is an error. `counted`: how many there are is written down beside it, so
-        that an end which was cut off is missed. Not `vital`: a damaged line is passed over and told in `damage`."""
+        """`gapless`: a missing number is an error. `counted`: the number of entries is recorded beside the journal,
+        so that a cut-off end is detected. Not `vital`: a damaged line is skipped and reported in `damage`.
+        """
         self._directory, self._name, self._keep, self._sync = directory, name, keep, sync
         self._gapless, self._counted, self._vital = gapless, counted, vital
         make_folder(directory, sync=sync)
@@ -53,7 +53,9 @@ class Journal:
         self.damage: list[StateRefused] = []
 
     def append(self, entry: dict) -> None:
-        """There on return. Half a line of a killed process is no entry; on a full disk none is left behind."""
+        """The entry is written on return. Half a line of a killed process is not an entry; on a full disk none is
+        left behind.
+        """
         n = int(entry["n"])
         if self._file is None or self._entries_in_segment >= _SEGMENT_ENTRIES:
             self._open_segment(n)
@@ -67,7 +69,7 @@ class Journal:
             if self._sync:
                 os.fsync(self._file)
         except OSError:
-            # The next entry would be added to half a line, and both would be none.
+            # The next entry would be appended to half a line, and both would be lost.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, size)
             raise
@@ -106,7 +108,7 @@ class Journal:
         return found[-count:]
 
     def cut_after(self, n: int) -> None:
-        """Forget the entries above n: they describe work that is to be done again."""
+        """Drop the entries above n: they describe work that will be done again."""
         self.close()
         for segment in reversed(self._segments()):
             entries = self._read(segment).entries
@@ -171,7 +173,7 @@ class Journal:
                 self._count_file,
                 int,
                 effect="nothing was started or changed",
-                do=f"see that {self._name} is whole, then delete this file: it is made again with the next entry",
+                do=f"see that {self._name} is complete, then delete this file: the next entry recreates it",
             )
             if last < count:
                 self._tell([_gap(self._directory, self._name, Gap(last + 1, count))])
@@ -193,8 +195,8 @@ def _damaged(segment: Path, name: str, bad: Bad) -> StateRefused:
         f"line {bad.line} of the journal of {name} is not what was written.",
         where=f"{segment}, line {bad.line}",
         why=bad.sentence(lambda entry: f"entry {entry.get('n', '?')}" if isinstance(entry, dict) else "an entry"),
-        effect="nothing of it was used; sealed frames and sink tables are as they were",
-        do="put the file back from a copy; under hf.ecoc or hf.uncoordinated a unit is put back by itself. Without either, "
+        effect="nothing of it was used; sealed frames and sink tables are unchanged",
+        do="restore the file from a copy; under hf.ecoc or hf.uncoordinated a unit is restored automatically. Without either, "
         f"give the entry up: sed -i '{bad.line}s/.*/# given up/' {segment}; docs/errors.md says what that costs",
     )
 
@@ -207,7 +209,7 @@ def _gap(segment: Path, name: str, gap: Gap) -> StateRefused:
         f"{many} missing in the journal of {name}.",
         where=str(segment),
         why="its numbers are without a gap: a line, the end of a file or a file of it is gone",
-        effect="nothing of it was used; sealed frames and sink tables are as they were",
-        do="put the file back from a copy; under hf.ecoc or hf.uncoordinated a unit is put back by itself. Without either, "
+        effect="nothing of it was used; sealed frames and sink tables are unchanged",
+        do="restore the file from a copy; under hf.ecoc or hf.uncoordinated a unit is restored automatically. Without either, "
         "give the entries up: write a line '# given up' in their place; docs/errors.md says what that costs",
     )

@@ -2,9 +2,8 @@
 
     5d41402a {"n":7,"outputs":{}}
 
-Every file that is written line by line is written and read here: journals, the seals
-and chunks of a source log. A bit that flips, a line that is cut or grown is told
-from what was written; only an end that was torn by a crash is passed over.
+Every file that is written line by line is written and read here: journals, the seals and chunks of a source log. A
+flipped bit, and a line that was cut or has grown, are detected; only an end that was torn by a crash is skipped.
 
 - A last line without its newline is torn: it never was an entry. Whole but for the
   newline, or with another byte in its place, it is one: its hash says so.
@@ -16,7 +15,7 @@ from what was written; only an end that was torn by a crash is passed over.
   such lines is passed over, as it did.
 - A line that says `# given up` stands for a damaged one that a person has given up.
 
-Pure: no file, clock or randomness; who reads the bytes says what becomes of the data.
+Pure: no file, clock or randomness; the caller that reads the bytes says what happened to the data.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Entries that must be there, since numbers are without a gap, and are not."""
+    """Entries that are missing, since numbers must have no gap."""
 
     first: int
     last: int
@@ -67,7 +66,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Read:
-    """What stands in a file of checked lines."""
+    """The content of a file of checked lines."""
 
     entries: list[Any] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)

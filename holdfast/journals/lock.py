@@ -1,4 +1,4 @@
-"""The lock of a state folder, as somebody finds it who does not want it."""
+"""The lock of a state folder, for a reader that does not want to take it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def is_held(lock: Path) -> bool:
         return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(handle, 0)  # of one that was killed: it is not running, whatever has its number now
+        os.ftruncate(handle, 0)  # of a killed run: it is not running, whichever process has its number now
     except BlockingIOError:
         return True
     finally:

@@ -1,10 +1,9 @@
-"""Small whole files with a check: a register, a note, a name. What does not fit its check is an error, not a value.
+"""Small whole files with a check: a register, a note, a name. A mismatch is an error, not a value.
 
-A JSON object has the hash of the rest in its field `check`, so it stays one for every
-other reader; a word has it behind itself: `=7 3d41402a`. Files of the version before
-have none and are believed. No bit makes such a file of a checked one: a name that is a bit
-or two away from `check` is damage. Nor does a cut: JSON without its end is none, and a
-word that begins with `=` must have its check.
+A JSON object has the hash of the rest in its field `check`, so it stays plain JSON for every other reader; a word is
+followed by its hash: `=7 3d41402a`. Files of the previous version have no check and are trusted. A flipped bit cannot
+turn a checked file into such a file: a name that is a bit or two away from `check` is damage. Nor can truncation:
+JSON without its end is invalid, and a word that begins with `=` must have its check.
 """
 
 from __future__ import annotations
@@ -53,12 +52,12 @@ def word_in(text: str) -> str:
         raise ValueError("it is empty")
     is_checked, word = word.startswith("="), word.removeprefix("=")
     if (is_checked or check) and check != [_sum(word)]:
-        raise ValueError(f"{word!r} hashes to {_sum(word)}, behind it stands {' '.join(check)!r}")
+        raise ValueError(f"{word!r} hashes to {_sum(word)}, followed by {' '.join(check)!r}")
     return word
 
 
 def read_note(path: Path, *, effect: str, do: str) -> dict[str, Any]:
-    """The fields of a file that is there, or HF-R042."""
+    """The fields of an existing file, or HF-R042."""
     try:
         return note_in(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -66,7 +65,7 @@ def read_note(path: Path, *, effect: str, do: str) -> dict[str, Any]:
 
 
 def read_word(path: Path, kind: type, *, effect: str, do: str) -> Any:
-    """The word of a file that is there, as an `int` or `str`, or HF-R042."""
+    """The word of an existing file, as an `int` or `str`, or HF-R042."""
     try:
         return kind(word_in(path.read_text(encoding="ascii")))
     except ValueError as error:

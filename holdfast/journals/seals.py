@@ -1,9 +1,8 @@
 """What each source has sealed, frame by frame, and where its rows came from.
 
-A source frame has no file of ours: it is a list of references. They are written
-down here when the frame is sealed, so that a frame can be traced back to file and
-row long after its queue has forgotten it, and read again while the files are there.
-Nothing depends on this journal: it may be lost, and a restart adds to it.
+A source frame has no file of its own: it is a list of references. They are recorded here when the frame is sealed, so
+that a frame can be traced back to file and row long after it has left its queue, and read again while the files
+exist. Nothing depends on this journal: it may be lost, and a restart adds to it.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ __all__ = ["SealJournal", "seals_of"]
 
 # About 400 bytes each: some MB per source, and hours of frames of a second.
 KEPT_FRAMES = 8192
-# A frame whose rows lie scattered over more places than this is summed up: its line would be long.
+# A frame whose rows are spread over more places than this is summarised: its line would be long.
 RANGES_MAX = 64
 
 
 class Refers(Protocol):
-    """What is wanted of a `sources.reference.Reference`."""
+    """What is needed from a `sources.reference.Reference`."""
 
     @property
     def path(self) -> str: ...

@@ -1,11 +1,10 @@
-"""What a sink was handed whose target nobody can ask from here: a function, a console, a server.
+"""What a sink was handed, if its target cannot be queried from here: a function, a console, a server.
 
     sinks/NAME/shown   {"stream": ..., "frame": n}: it may have frames up to n
 
-Written before it is handed a frame. A function that raises has seen the frame all the same; a
-database that refused one has not, and its ledger says so to the run. What a sink may have is never
-changed: not by a parameter that is set while frames are made again, not by other code, not by
-`holdfast remake`.
+Written before it is handed a frame. A function that raises has still seen the frame; a database that refused one has
+not, and its ledger tells the run so. What a sink may have is never changed: not by a parameter that is set while
+frames are made again, not by other code, not by `holdfast remake`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _NAME = "shown"
 
 
 class Shown:
-    """Of one sink in operation. `sync`: what it was handed is known after a loss of power too."""
+    """Of one sink in operation. `sync`: what it was handed is known after a power loss too."""
 
     def __init__(self, folder: Path, stream: str, *, sync: bool) -> None:
         self._path, self._stream, self._sync = folder / _NAME, stream, sync
@@ -46,7 +45,7 @@ class Shown:
 
 
 def shown_to(folder: Path, stream: str) -> int:
-    """The last frame of the stream that the sink may have; 0 if nothing is written down."""
+    """The last frame of the stream that the sink may have; 0 if nothing is recorded."""
     path = folder / _NAME
     if not path.exists():
         return 0

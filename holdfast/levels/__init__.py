@@ -1,1 +1,1 @@
-"""Promise: what an output gave, measured against the ideal run and judged by what was promised."""
+"""Promise: what an output produced, measured against the ideal run and judged by its promises."""

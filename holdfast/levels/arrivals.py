@@ -1,8 +1,7 @@
 """What a sink was given in a run: frames, when each became visible, and when each was due.
 
-A frame's rows are looked at only where its checksum differs from the ideal run's, so
-comparing two long runs that agree costs a comparison of numbers. Times are integers of
-microseconds on one clock; `None` where nobody measured them.
+A frame's rows are compared only if its checksum differs from the ideal run's, so comparing two long runs that agree
+costs a comparison of numbers. Times are integer microseconds on one clock; `None` if they were not measured.
 
 Pure: rows and times are handed in.
 """
@@ -17,16 +16,16 @@ __all__ = ["Arrival", "Output"]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One frame as a sink has it. A sink that cannot tell may have one number several times."""
+    """One frame as a sink has it. A sink that cannot recognise frames may have one number several times."""
 
     n: int
     rows: int
     checksum: str  # equal checksums mean equal rows
     read: Callable[[], Iterable[Hashable]]  # the payloads, one for each row
     at_us: int | None = None  # when it was visible in the sink
-    due_us: int | None = None  # when its inputs had come, in a system that needs no time
-    mark: str = ""  # "tainted": the run said of it that it may be wrong
-    is_lost: bool = False  # the run said of it that it could not be had
+    due_us: int | None = None  # when its inputs had arrived, in a system that needs no time
+    mark: str = ""  # "tainted": the run marked it as possibly wrong
+    is_lost: bool = False  # the run marked it as LOST
 
 
 @dataclass(frozen=True)

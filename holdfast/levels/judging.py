@@ -8,8 +8,8 @@
 | `in_order` | IASO | no frame was visible before one with a lower number |
 | `in_order_across` | IESO | the same for all named outputs taken together, each included |
 
-So LOLE is in LILO, DEFR in LIDE, IESO in IASO, and DEFR in IESO; the others are
-independent (tests/levels show both). What is not promised is measured and said all the same.
+So LOLE is in LILO, DEFR in LIDE, IESO in IASO, and DEFR in IESO; the others are independent (tests/levels show both).
+What is not promised is still measured and reported.
 
 Pure: plain values in, plain values out.
 """
@@ -52,7 +52,7 @@ class Verdict:
 
 
 def judge(promises: Sequence[Promise], measured: Measured) -> list[Verdict]:
-    """All that was measured of an output, each against its promise if it has one."""
+    """Everything that was measured for an output, each against its promise if it has one."""
     loses = next((each for each in promises if isinstance(each, Loses)), None)
     within = next((each for each in promises if isinstance(each, Within)), None)
     order = next((each for each in promises if isinstance(each, InOrder)), None)
@@ -66,7 +66,9 @@ def judge(promises: Sequence[Promise], measured: Measured) -> list[Verdict]:
 
 
 def judge_recomputed(line: Recomputed) -> Verdict:
-    """A frame that is not what its inputs give breaks any promise. What was not computed again is not said to be right."""
+    """A frame that differs from what its inputs give breaks any promise. Frames that were not recomputed are not
+    reported as correct.
+    """
     frames = tuple(each.n for each in line.differs)
     state = "BROKEN" if frames else "agrees" if line.frames and not line.left_out else "not recomputed"
     return Verdict(line.output or line.stream, "oracle", "", line.words, state, frames, why=line.left_out)
@@ -95,7 +97,7 @@ def _loss(measured: Measured, promise: Loses | None) -> list[Verdict]:
     level = promise.level if promise else ""
     may_lose = _allowed(promise.at_most) if promise else ""
     may_be_wrong = _allowed(promise.wrong_at_most) if promise else ""
-    # A frame without rows that never came is no lost element, but it is no lossless output either.
+    # A frame without rows that never came is not a lost element, but the output is not lossless either.
     keeps = promise is None or (
         measured.lost_share <= promise.at_most and not (promise.at_most == 0 and measured.missing)
     )
@@ -113,7 +115,7 @@ def _loss(measured: Measured, promise: Loses | None) -> list[Verdict]:
 
 
 def _tainted(measured: Measured, promise: Loses | None) -> list[Verdict]:
-    """What the run marked, and what differs though nothing was said of it. Nothing was marked: no line."""
+    """What the run marked, and what differs without a mark. If nothing was marked, there is no line."""
     if not measured.tainted:
         return []
     rows, silent = sum(measured.tainted.values()), measured.unmarked

@@ -5,11 +5,10 @@ real one lacks is lost; one the ideal frame does not have is wrong; a further co
 it has is a duplicate. A right row in a wrong frame is lost in one and wrong in the other:
 the frame is part of what was promised.
 
-Delay runs from the moment a frame was due to the moment it was visible, for every frame
-that came, empty ones too (that nothing happened is an answer). A frame that never came
-has no delay: it is lost. Order is by visibility: a frame is out of order when one with a
-higher number could be seen before it. What became visible at once is in order, so the
-place inside a frame, which is written in one transaction, plays no part.
+Delay runs from the moment a frame was due to the moment it was visible, for every frame that came, including empty
+ones (that nothing happened is an answer). A frame that never came has no delay: it is lost. Order is by visibility: a
+frame is out of order when one with a higher number could be seen before it. Frames that became visible together are
+in order, so the position inside a frame, which is written in one transaction, does not matter.
 
 Pure: no clock; the times are in the arrivals.
 """
@@ -28,7 +27,7 @@ __all__ = ["Measured", "measure", "out_of_order"]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one output gave. Each count goes with the frames it comes from."""
+    """What one output produced. Each count comes with the frames it is from."""
 
     output: str
     elements: int  # in the ideal run
@@ -56,7 +55,7 @@ class Measured:
 
     @property
     def tainted_share(self) -> float:
-        """What the run itself said may be wrong: an upper bound of what is."""
+        """What the run itself marked as possibly wrong: an upper bound of what is wrong."""
         return _share(self.tainted, self.elements)
 
     @property

@@ -1,13 +1,12 @@
 """A frame as a run made it against the same frame computed another way.
 
-Rows are compared by value, as a bag. Sums of floating point numbers depend on the order of
-addition, which another way does not share: two rows that are equal but for such numbers, and
-have those in common to nine digits, are the same row. `slack` is what their last digits may
-differ by where large values cancelled each other out.
+Rows are compared by value, as a bag. Sums of floating point numbers depend on the order of addition, which another
+way does not share: two rows that are equal except for such numbers, and agree in those to nine digits, are the same
+row. `slack` is what their last digits may differ by where large values cancelled each other out.
 
-A condition on such a number may fall either way (`mean > 80` where the mean is 80). `otherwise` holds
-what the frame would be if the numbers were a little smaller or larger: a row that is there in one
-of them and not in all is not decided here, and counted.
+A condition on such a number may fall either way (`mean > 80` where the mean is 80). `otherwise` holds what the frame
+would be if the numbers were a little smaller or larger: a row that is in some of them and not in all is counted as
+undecided.
 
 Pure: plain values in, plain values out.
 """
@@ -49,7 +48,7 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """What was found about what one sink got of a stream, or about a stream between two units."""
+    """The findings for what one sink got of a stream, or for a stream between two units."""
 
     output: str  # the sink; "" between units
     stream: str

@@ -1,9 +1,9 @@
 """Which frames of an output are recomputed: its first and its last with rows, and some spread over the run.
 
-Most of them have rows: an empty frame that is made again without rows shows little. Some have none,
-where there are such: rows may be what is missing there. Each is drawn from a stretch of its own.
+Most of them have rows: an empty frame that is made again without rows shows little. Some have none, where there are
+such: rows may be what is missing there. Each is drawn from its own stretch of the run.
 
-Pure: chance is handed in.
+Pure: randomness is passed in.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A recomputation as an os process of its own: python -m holdfast.oracle FOLDER
 
-FOLDER/oracle.json says which run, FOLDER/answer.json is the answer. The session is fresh, each Python
-worker serves one task, and files for a while are made in a folder of its own, so that what the run's
-functions left in workers, in modules or in the usual place for such files is not there. It ends
-when its standard input does: whoever started it is gone.
+FOLDER/oracle.json says which run, FOLDER/answer.json is the answer. The session is fresh, each Python worker serves
+one task, and files for a while are made in a folder of its own, so that what the run's functions left in workers, in
+modules or in the usual place for such files is not there. It ends when its standard input is closed: the process that
+started it is gone.
 """
 
 from __future__ import annotations

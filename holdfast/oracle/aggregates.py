@@ -45,7 +45,9 @@ _OF_SUM = 1e-12
 
 @dataclass(frozen=True)
 class AggregateQuery:
-    """Columns of the input under names of our own: keys `k0`.., arguments `x0`.., order `o0`.., time `t` (microseconds)."""
+    """Columns of the input under internal names: keys `k0`.., arguments `x0`.., order `o0`.., time `t`
+    (microseconds).
+    """
 
     spark: SparkSession
     tables: Tables
@@ -183,7 +185,7 @@ class AggregateQuery:
         columns += [f"{quoted(name)} as k{at}" for at, name in enumerate(self._by)]
         columns += [f"{sql if sql not in ('', '*') else '1'} as x{at}" for at, (_, sql) in enumerate(self._calls)]
         for at, column in enumerate(self._ordered):
-            # Nested values have no order that all share: their text has.
+            # Nested values have no common order: their text has.
             name = quoted(column.name)
             columns.append(f"to_json(struct({name})) as o{at}" if "<" in column.type else f"{name} as o{at}")
         return df.selectExpr(*columns)

@@ -1,8 +1,8 @@
-"""What `--oracle` asks for, and how its answer is told.
+"""What `--oracle` asks for, and how its answer is reported.
 
-The run that nobody disturbed is what everything else is measured by. If the engine made it wrong,
-it made the disturbed one wrong alike, and both agree. Therefore some of its frames are computed again
-by another os process that shares no plan with it (`holdfast.oracle`).
+Everything else is measured against the undisturbed run. If the engine made it wrong, it made the disturbed run wrong
+in the same way, and both agree. Therefore another OS process that shares no plan with it recomputes some of its
+frames (`holdfast.oracle`).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def asked_for(words: str) -> Asked | None:
 
 
 def not_asked(graph: Graph) -> tuple[Recomputed, ...]:
-    """The lines of outputs that nobody computed a second time."""
+    """The lines of outputs that were not recomputed."""
     return tuple(Recomputed(sink.name, sink.stream, "", "", left_out="--oracle none") for sink in graph.sinks)
 
 
 def told(lines: Iterable[Recomputed]) -> list[UnitError]:
-    """One error for each output that has frames which are not what their inputs give."""
+    """One error for each output with frames that differ from what their inputs give."""
     return [_differs(line) for line in lines if line.differs]
 
 
@@ -79,7 +79,7 @@ def _differs(line: Recomputed) -> UnitError:
         effect="the undisturbed run is wrong here, and the disturbed one may be wrong alike; your sinks and your state folder were "
         "not touched",
         do=f"see whether {line.operator!r} remembers something between frames (a library's cache, a file, a view in a session of "
-        "its own), uses chance or a clock, or picks one of several rows that tie; if it does none of that, it is our mistake: "
+        "its own), uses randomness or a clock, or picks one of several tied rows; if it does none of that, it is our mistake: "
         "report it, with what --keep DIR leaves",
     )  # fmt: skip
 

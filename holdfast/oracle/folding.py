@@ -4,8 +4,8 @@ For each frame the keys that have rows or are due are looked up in a dictionary 
 user's function is called once with their state and the frame's rows, and what it returns replaces them. No
 shards, no state runs, no journal, one frame at a time.
 
-The loop is one task of Spark's, in a Python worker that does nothing but fork: every call is made by a child
-that ends with it. So what the function's modules keep between calls is not there for the next one.
+The loop is one task of Spark's, in a Python worker that does nothing but fork: every call is made by a child that
+ends with it. So nothing that the function's modules keep between calls reaches the next one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operators without state on the DataFrames of one frame: the user's function, filter, map, union and split.
 
-The function is called again for every frame, on DataFrames that hold this frame and no other. The
-built-ins are written down a second time, as plain as they are.
+The function is called again for every frame, on DataFrames that hold this frame and no other. The built-ins are
+implemented a second time, as plainly as possible.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rows that operators of a finished run were given, frame by frame, without asking the engine.
 
-A source is opened again, in a folder of its own, and cut again: its references say where the
-rows of a frame lie. Streams between units were kept beside the sinks. Rows that the run decided
-to leave out (`on_error=`) are left out here too: the decision is part of the input.
+A source is opened again, in a folder of its own, and cut again: its references say where the rows of a frame are
+stored. Streams between units were kept beside the sinks. Rows that the run decided to leave out (`on_error=`) are
+left out here too: the decision is part of the input.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Inputs:
 
     @property
     def goes_on(self) -> bool:
-        """There is input behind the last frame of the run."""
+        """There is input after the last frame of the run."""
         return any(n > self.last for frames in self._sources.values() for n in frames)
 
     def _cut(self, name: str) -> dict[int, tuple]:

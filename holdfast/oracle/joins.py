@@ -1,8 +1,8 @@
 """The built-in windowed join as one batch query: every pair that could meet, then the frame it comes out in.
 
-Two rows meet if their keys are equal, their times lie close enough, and the one that came first was still
-kept when the other came: until the boundary lies beyond its time plus `within` plus the lateness. The
-pair comes out with the later one. With how="left" a left row that met nobody comes out when it goes.
+Two rows meet if their keys are equal, their times lie close enough, and the one that came first was still kept when
+the other came: until the boundary lies beyond its time plus `within` plus the lateness. The pair comes out with the
+later one. With how="left" a left row without a partner comes out when it is dropped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["JoinQuery"]
 
 @dataclass(frozen=True)
 class JoinQuery:
-    """Columns under names of our own: `l0`.. and `r0`.. as declared, `ln`, `lt`, `lrow` and so on beside them."""
+    """Columns under internal names: `l0`.. and `r0`.. as declared, `ln`, `lt`, `lrow` and so on beside them."""
 
     spark: SparkSession
     graph: Graph
@@ -59,7 +59,7 @@ class JoinQuery:
         return made.where(F.col(N).isin(sorted(wanted)))
 
     def _gone(self, rows: DataFrame, frames: DataFrame, kept_us: int) -> DataFrame:
-        """Rows with the frame in which they go: their own if they cannot meet anybody."""
+        """Rows with the frame in which they go: their own if they cannot have a partner."""
         meets = _all([F.col(self._at("l", key)).isNotNull() for key in self._on] + [F.col("lt").isNotNull()])
         mine = F.col(N) == F.col("ln")
         is_over = F.col("lt") + kept_us < F.col("until")

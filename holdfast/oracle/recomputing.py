@@ -1,8 +1,8 @@
 """A sample of the frames of a finished run, computed again and compared with what the run gave.
 
-Every stream that leaves a unit is looked at: those that go to sinks, and those between units. A
-frame is computed from its unit's inputs as the run had them, so a frame that differs is the fault of
-this unit, and one that agrees says nothing of the units before it: they have lines of their own.
+Every stream that leaves a unit is checked: those that go to sinks, and those between units. A frame is computed from
+its unit's inputs as the run had them, so a frame that differs is the fault of this unit, and one that agrees says
+nothing about the units before it: they have their own lines.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Unit:
                 for sink in self._inputs.outputs[made.stream]:
                     lines[made.stream, sink] = self._judged(lines[made.stream, sink], made)
         except Exception as error:
-            # Not the user's code: that is told as a frame that differs. What has no answer is not said to be right.
+            # Not the user's code: that is reported as a frame that differs. No answer is not reported as right.
             why = f"the other way ended with {self._said(error)}"
             return [
                 line if {*line.frames} >= {*wanted.get(line.stream, ())} else replace(line, left_out=why)

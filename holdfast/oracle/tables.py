@@ -1,7 +1,7 @@
 """Arrow tables as plain DataFrames: written to a Parquet file, read by Spark in a session of its own.
 
-One file, one partition, rows in the order they had. Every table has a file of its own, so no
-two plans have a leaf in common. `fresh` opens a session without views, caches or settings of another frame.
+One file, one partition, rows in the order they had. Every table has its own file, so no two plans have a leaf in
+common. `fresh` opens a session without views, caches or settings of another frame.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _values(column: pa.ChunkedArray) -> list:
 
 @contextlib.contextmanager
 def fresh(spark: SparkSession, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session nobody has used; it is the active one meanwhile, and what was cached in it is dropped."""
+    """An unused session; it is the active one meanwhile, and what was cached in it is dropped."""
     sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession
     mine, before = spark.newSession(), sessions.getActiveSession()
     for key, value in (conf or {}).items():

@@ -1,10 +1,10 @@
 """The frames of one unit computed again from its inputs.
 
-Without state each frame stands alone: it is computed from its own inputs, the last first, so that
-what a function remembers of one frame meets another one than in the run. With state all frames up to the last one wanted
-are needed: what stands before the state is computed frame by frame where it is a user's function, the state by one query
-over all rows (`aggregates`, `joins`) or by folding (`folding`). An operator over the stream has no other way
-than Spark's own; it is left out, and that is said.
+Without state each frame stands alone: it is computed from its own inputs, the last first, so that what a function
+remembers of one frame meets a different frame than in the run. With state all frames up to the last one wanted are
+needed: what stands before the state is computed frame by frame where it is a user's function, the state by one query
+over all rows (`aggregates`, `joins`) or by folding (`folding`). An operator over the stream can only be computed by
+Spark; it is left out, and that is reported.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class UnitFrames:
         names = [*self._schemas[stream].names, *([N] if numbered else [])]
         return df.select(*map(quoted, names)).toArrow()
 
-    # ---- what stands where ----
+    # ---- what is where ----
 
     @cached_property
     def _state(self) -> Operator | None:

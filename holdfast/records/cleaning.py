@@ -1,11 +1,10 @@
 """What may be removed from a state folder without harm, and removing it.
 
-Only what no run reads again: leftovers of killed attempts, Spark checkpoints of
-older epochs, rotated logs, folders of units and streams the process no longer has.
-Rows set aside and reports are a person's to decide on, so they are named apart.
-Queues, state and source logs are never touched: a run trims those itself.
+Only what no run reads again: leftovers of killed attempts, Spark checkpoints of older epochs, rotated logs, folders
+of units and streams the process no longer has. A user decides about rows set aside and reports, so they are listed
+separately. Queues, state and source logs are never touched: a run trims those itself.
 
-The folder's lock is held meanwhile, so no run can begin in between.
+The folder's lock is held meanwhile, so no run can start in between.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ def _spare(kept: Kept) -> Iterator[tuple[Path, str]]:
     units = set(kept.deployment.get("start", kept.deployment["units"]))
     for folder in _inside(root / "units"):
         if folder.name not in units:
-            # Rows set aside are somebody's, and notes tell how many were left out.
+            # Rows set aside belong to the user, and notes tell how many were left out.
             has_rows = (folder / "quarantine").is_dir()
             for each in _inside(folder) if has_rows else [folder]:
                 if each.name != "quarantine":
@@ -133,7 +132,7 @@ def _spare_of_unit(kept: Kept, folder: Path) -> Iterator[tuple[Path, str]]:
     needed = max((number for number in ready if (checkpoints / str(number)).is_dir()), default=None)
     for each in _inside(checkpoints):
         number = each.name.removesuffix(".ready")
-        # Without state in Spark no epoch is marked ready: the unit's journal says where to go on.
+        # Without state in Spark no epoch is marked ready: the unit's journal says where to resume.
         if number.isdigit() and int(number) != needed:
             yield each, "Spark checkpoint of an older epoch" if each.is_dir() else "mark of an older epoch"
     for each in folder.glob("notes/*/*"):

@@ -1,8 +1,8 @@
 """A model of a process from its graph and from what a run of it measured.
 
-Every stream that is made becomes an operator of the model, in the unit that makes it, so that an operator with several
-outputs is several of them. What a unit's records do not say of its inner streams is put on the stream that leaves it: inner
-ones pass everything on. Feedback edges are left out: a model has no cycles, and what goes round one is not followed.
+Every stream that is made becomes an operator of the model, in the unit that makes it, so that an operator with
+several outputs is several of them. What a unit's records do not say about its inner streams is attributed to the
+stream that leaves it: inner ones pass everything on. Feedback edges are left out: a model has no cycles.
 
 Pure: plain values.
 """
@@ -194,7 +194,7 @@ def with_declared(model: StreamModel, graph: Graph) -> StreamModel:
                 do="make the model again: holdfast model FILE",
             )
         if (old := before.get(each.operator)) is not None:
-            # How a promise is read is the model's to say.
+            # The model says how a promise is interpreted.
             each = replace(each, available_at_least=old.available_at_least, tentative_s=old.tentative_s)
             if old.late_at_most < 1 and each.late_at_most < 1:
                 each = replace(each, late_at_most=old.late_at_most)

@@ -1,7 +1,7 @@
 """A state folder as a reader finds it: journals, queues and source logs, nothing changed.
 
-Everything `holdfast trace`, `du` and `quarantine` show comes through here. It works
-on the folder of a run that goes on, of one that was killed, and of a copy elsewhere.
+Everything `holdfast trace`, `du` and `quarantine` show comes through here. It works on the folder of an active run,
+of a killed run, and on a copy elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kept:
             raise UsageError(
                 "HF-E014",
                 "NoStateHere",
-                "this is no state folder of a process that has run.",
+                "this is not the state folder of a process that has run.",
                 where=str(self.root),
                 why="it has no deployment.json",
                 effect="nothing was read or changed",
@@ -149,7 +149,7 @@ class Kept:
             return None  # forgotten between listing and reading
 
     def rows(self, stream: str, n: int) -> tuple[pa.Table | None, str]:
-        """The rows of a frame, and "" or why they cannot be had any more."""
+        """The rows of a frame, and "" or why they can no longer be read."""
         import pyarrow as pa
 
         from holdfast.frames.files import read_frame
@@ -177,5 +177,5 @@ class Kept:
         return pa.Table.from_batches(batches, schema.arrow), ""
 
     def frames_kept(self, stream: str) -> list[int]:
-        """Numbers of the frames whose rows may still be had."""
+        """Numbers of the frames whose rows may still be readable."""
         return sorted(self.seals(stream) if stream in self.sources else self.queued(stream))

@@ -1,7 +1,6 @@
 """Rows as they may be shown: as they are, or, with `values="hide"`, as types and lengths.
 
-For data of people: whoever keeps a process going sees how many rows there are and
-what shape they have, and no value.
+For personal data: the operator of a process sees how many rows there are and their shape, but no value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a run measured of itself, from the records in its state folder: rates, work a frame, state, recoveries.
 
-How long a unit worked is not written down, but follows: a batch cannot begin before the batch ahead of it was committed,
-nor before the last of its inputs was there. Frames that were committed together are one batch. The first batch starts the
+How long a unit worked is not recorded, but follows: a batch cannot start before the previous batch was committed, nor
+before the last of its inputs was there. Frames that were committed together are one batch. The first batch starts the
 query and is left out. How long a recovery took: from the death of a unit to the next frame it committed.
 
 Reads only.
@@ -73,7 +73,7 @@ def measure_run(kept: Kept) -> MeasuredRun:
 
 
 def _ordinary(records: Iterable[dict[str, Any]], frame_s: float) -> list[dict[str, Any]]:
-    """Without the end frame, whose boundary lies beyond all times."""
+    """Without the end frame, whose boundary is beyond all times."""
     found = sorted(records, key=lambda each: each["n"])
     while len(found) > 1 and found[-1]["boundary_us"] - found[-2]["boundary_us"] > 2 * frame_s * 1e6:
         found.pop()
@@ -142,7 +142,7 @@ def _recoveries(unit: str, records: list[dict], incidents) -> dict[str, tuple[fl
         back = next((record["at"] for record in records if record["at"] > each.at), None)
         if back is None:
             continue
-        # What is said between a death and the first frame after it is how it was put back from its stores.
+        # Notes between a death and the first frame after it tell how it was restored from its stores.
         between = [other for other in own[i + 1 :] if other.at < back]
         if any(other.what == "died" for other in between):
             continue  # it died again on its way back: counted from the last time

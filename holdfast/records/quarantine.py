@@ -7,10 +7,9 @@
     units/NAME/quarantine/00000041-PORT.2.parquet   and those it raised on once the first were left out
     sinks/NAME/quarantine/00000041-STREAM.parquet   rows the target of a sink refused; 00000041.json says why
 
-Rows of a source with a log can be put back: they are handed to the source as a file
-in sources/NAME/put-back and become new elements of the next frames. What was put
-back is written down before and after the move, under the name of its file, so the
-same file is never put back twice, though a replay may set the same rows aside again.
+Rows of a source with a log can be put back: they are handed to the source as a file in sources/NAME/put-back and
+become new elements of the next frames. Putting back is recorded before and after the move, under the name of the
+file, so the same file is never put back twice, even if a replay sets the same rows aside again.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class SetAside:
 
 
 def set_aside(kept: Kept) -> list[SetAside]:
-    """Everything that lies in quarantine, sources first, by name."""
+    """Everything in quarantine, sources first, by name."""
     return sorted(
         [*_of_sources(kept), *_on_their_way(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item
     )
@@ -179,7 +178,7 @@ def shown_item(kept: Kept, item: str, *, limit: int = 100) -> tuple[SetAside, li
 
 
 def _meant(kept: Kept, item: str) -> SetAside:
-    """By its whole name, or by an end of it that only one has."""
+    """By its full name, or by a suffix that only one has."""
     everything = set_aside(kept)
     ends = [each for each in everything if each.item == item or each.item.endswith(f"/{item}")]
     if len(ends) == 1:
@@ -187,7 +186,7 @@ def _meant(kept: Kept, item: str) -> SetAside:
     raise UsageError(
         "HF-E020",
         "NotInQuarantine",
-        f"{item!r} {'is the end of several names' if ends else 'does not lie'} in quarantine.",
+        f"{item!r} {'is the end of several names' if ends else 'is not'} in quarantine.",
         where=str(kept.root),
         why=f"there is: {', '.join(each.item for each in (ends or everything)[:5]) or 'nothing'}",
         effect="nothing was changed",
@@ -199,7 +198,7 @@ def _meant(kept: Kept, item: str) -> SetAside:
 
 
 def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
-    """Hand rows to their sources as new elements. All are looked at before the first is moved."""
+    """Hand rows to their sources as new elements. All are checked before the first is moved."""
     from holdfast.journals.asides import read_aside
 
     with _one_at_a_time(kept):
@@ -222,7 +221,9 @@ def _name_of(item: SetAside, path: Path) -> str:
 
 
 def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
-    """Rows a person has mended, as a Parquet file of the source's columns: new elements of the next frames, once."""
+    """Rows that a user has corrected, as a Parquet file of the source's columns: new elements of the next frames,
+    once.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -342,13 +343,13 @@ def _put_back_at(kept: Kept, source: str, name: str) -> str:
 
 
 def _which(path: Path) -> list[int]:
-    """What tells a file from one that is written in its place later, whatever the clock says."""
+    """What distinguishes a file from one that is later written in its place, whatever the clock says."""
     found = path.stat()
     return [found.st_ino, found.st_mtime_ns]
 
 
 def _is_meant(path: Path, entry: dict[str, Any]) -> bool:
-    if path.suffix == ".tmp":  # our own copy of a mended file: no replay writes it
+    if path.suffix == ".tmp":  # our own copy of a corrected file: no replay writes it
         return True
     if "which" in entry:
         return _which(path) == entry["which"]

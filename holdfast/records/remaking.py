@@ -1,13 +1,12 @@
-"""`holdfast remake STREAM FRAME`: a sealed frame that nobody has seen is made again by the next run.
+"""`holdfast remake STREAM FRAME`: the next run makes a sealed frame again that no consumer has seen.
 
-For a frame that a sink refuses for ever: fix the operator, remake the frame, run. The units
-that made it, and what was made of it, go back to the frame before (`protocols.remaking`
-decides whether they can). Their commit records after it go first and their frames after
-that, consumers before producers, so one that was killed in between is asked again and ends
-the same way. Who asked, when, and the old checksum are noted before anything is removed;
+For a frame that a sink refuses permanently: fix the operator, remake the frame, run. The units that made it, and what
+was made of it, go back to the frame before (`protocols.remaking` decides whether they can). Their commit records
+after it go first and their frames after that, consumers before producers, so a remake that was killed in between can
+be repeated and ends the same way. The user, the time and the old checksum are recorded before anything is removed;
 the run that makes the frame again notes the new one (`engine.recover.remade`).
 
-The folder's lock is held meanwhile: no run can begin in between.
+The folder's lock is held meanwhile: no run can start in between.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def _facts(kept: Kept, n: int) -> Facts:
     for sink, target in deployment.get("targets", {}).items():
         stream = target["stream"]
         entry = entry_in(target, kept.process, sink, n)
-        # Who cannot be asked has acknowledged what left the queue; of what is there, what it was handed is written down.
+        # A sink that cannot be asked has acknowledged what left the queue; the rest that it was handed is recorded.
         handed = shown_to(kept.root / "sinks" / sink, stream)
         has = entry.has if entry.has is not None else n <= handed or n not in queued.get(stream, ())
         written.setdefault(stream, {})[sink] = n if has else n - 1
@@ -173,6 +172,6 @@ def _refused(kept: Kept, stream: str, n: int, refusal: Refusal) -> StateRefused:
         f"frame {n} of {stream!r} cannot be made again.",
         where=f"stream process {kept.process!r}, {kept.root}",
         why=refusal.why,
-        effect="nothing was changed; frames, state and sinks are as they were",
+        effect="nothing was changed; frames, state and sinks are unchanged",
         do=_DO[refusal.kind],
     )

@@ -1,8 +1,8 @@
 """`holdfast trace --where`: which kept frames hold rows like these.
 
-The condition is SQL of DuckDB over the columns of the stream and `_frame`. Frame by
-frame, so that memory follows a frame and not the queue; the database has no access
-to files. What can no longer be read is counted, never passed over in silence.
+The condition is SQL of DuckDB over the columns of the stream and `_frame`. Frame by frame, so that memory follows a
+frame and not the queue; the database has no access to files. What can no longer be read is counted, never silently
+skipped.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def select_from(table: pa.Table, n: int, where: str, *, hide: bool = False) -> p
         connection.execute("set timezone = 'UTC'")
         connection.register("rows_of_frame", rows)
         try:
-            # In brackets: the condition ends where we say, not with a semicolon of its own.
+            # In brackets: the condition cannot end the statement with its own semicolon.
             return connection.sql(f"select * from rows_of_frame where (\n{where}\n)").to_arrow_table()
         except duckdb.Error as error:
             raise UsageError(
                 "HF-E016",
                 "ConditionNotUnderstood",
-                f"{where!r} is no condition on this stream.",
+                f"{where!r} is not a condition on this stream.",
                 why="" if hide and table.num_rows else str(error).splitlines()[0],  # it may quote a row
                 effect="nothing was read",
                 do=f'columns are: {", ".join(rows.column_names)}; e.g. --where "{table.column_names[-1]} is not null"',

@@ -1,9 +1,8 @@
-"""Everything known of one frame: sealed when and by whom, made of what, who has it.
+"""Everything known about one frame: when and by which unit it was sealed, what it was made from, who has it.
 
-A frame names its inputs by stream, number and checksum, so the way back is followed
-upstream until a source says file and rows. What has left a journal is said to have
-left it; a frame that is not sealed yet says who has been asked to make it. The
-frame before, read over a feedback edge, is named and not followed.
+A frame names its inputs by stream, number and checksum, so the way back is followed upstream until a source says file
+and rows. What has left a journal is reported as such; a frame that is not sealed yet names the unit that was asked for it.
+The previous frame, read over a feedback edge, is named but not followed.
 
 Reads through `kept.Kept` only, so it needs neither the process nor its file.
 """
@@ -57,8 +56,8 @@ class FrameTrace:
     errors: tuple[dict[str, Any], ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     note: str = ""
-    kind: str = ""  # "lost": empty, since it could not be had
-    mark: str = ""  # "tainted": made from something that is missing
+    kind: str = ""  # "lost": empty, since it could not be made
+    mark: str = ""  # "tainted": made from missing input
     why: str = ""  # it is LOST or marked
 
     def to_json(self) -> dict[str, Any]:
@@ -170,7 +169,7 @@ def _named(kept: Kept, stream: str, n: int, checksum: str) -> FrameTrace:
 
 
 def _checked(found: FrameTrace, checksum: str) -> FrameTrace:
-    """The commit says what it was made of; where the input's own journal has forgotten, this is what is left."""
+    """The commit says what it was made of; if the input's own journal no longer has it, this is what is left."""
     if not found.checksum:
         return FrameTrace(**{**found.__dict__, "checksum": checksum})
     if found.checksum != checksum and checksum != "empty":

@@ -111,7 +111,7 @@ def _measure(paths: tuple[Path, ...], seen: set[tuple[int, int]]) -> tuple[int, 
                 continue
             found = os.lstat(path)
         except OSError:
-            continue  # a run goes on: what was there a moment ago may be gone
+            continue  # a run is active: what was there a moment ago may be gone
         files += 1
         if (found.st_dev, found.st_ino) not in seen:
             seen.add((found.st_dev, found.st_ino))

@@ -33,7 +33,7 @@ def same_however_cut(
 ) -> pa.Table:
     """Run a keyed function over the rows (one input per port) cut at each length; all must agree.
 
-    Returns what it emits, in order. Needs no Spark: it is the machine that runs it there.
+    Returns what it emits, in order. Needs no Spark: it uses the same code that runs the function there.
     """
     graph, operator = _find(function, process)
     tables = [_port(graph, edge.stream, found) for edge, found in zip(operator.inputs, inputs, strict=True)]
@@ -57,7 +57,7 @@ def _find(function: Callable[..., Any], process: StreamProcess | None) -> tuple[
     raise UsageError(
         "HF-C043",
         "NotKeyed",
-        f"{getattr(function, '__name__', function)!r} is no keyed operator of a stream process.",
+        f"{getattr(function, '__name__', function)!r} is not a keyed operator of a stream process.",
         effect="nothing was run",
         do="give the function that @process.keyed decorates",
     )

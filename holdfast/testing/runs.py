@@ -91,9 +91,9 @@ def run_frames(
 ) -> Outcome:
     """Run over these inputs (by source; others as declared) and return what the sinks got.
 
-    `params` changes parameters at a frame: {10: {"limit": 75.0}}. `restarts` are frames
-    after which the run is stopped and a new one goes on; `meddle` is called in between
-    with the state folder and the frame, to break what it wants to see mended.
+    `params` changes parameters at a frame: {10: {"limit": 75.0}}. `restarts` are frames after which the run is
+    stopped and a new one resumes; `meddle` is called in between with the state folder and the frame, to break what
+    the restart should recover from.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
         bench = _Bench(process, Path(folder), inputs, params or {}, spark)

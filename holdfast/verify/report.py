@@ -1,4 +1,4 @@
-"""The report of a verification: one HTML file that needs nothing else, with a picture for each output.
+"""The report of a verification: one self-contained HTML file, with a plot for each output.
 
 Pictures are SVG drawn here, in the page itself: it can be mailed, archived and opened in
 ten years. Numbers and frames only, never rows: a process may hide its values.

@@ -1,12 +1,11 @@
 """Run a process undisturbed, run it again through a fault plan, and compare what the sinks got.
 
-Of the undisturbed run some frames are computed again by another way (`holdfast.oracle`): what is
-wrong in both runs alike no comparison of the two can show.
+Some frames of the undisturbed run are recomputed another way (`holdfast.oracle`): comparing the two runs cannot show
+an error that both have.
 
-Both runs are os processes of their own in fresh folders. A run that dies is started again
-until it finishes; it is given up when it died twice without a new fault having struck,
-and what its sinks lack then is lost. Pace: as recorded where a delay is promised (at full
-speed a delay says nothing), else as fast as it goes.
+Both runs are os processes of their own in fresh folders. A run that dies is restarted until it finishes; it is given
+up when it died twice without a new fault, and what its sinks lack then is lost. Pace: as recorded where a delay is
+promised (at full speed a delay says nothing), else as fast as it goes.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Ran:
     starts: int
     exit_code: int  # of the last start; 0: it finished
     hit: tuple[bool, ...]  # by fault
-    deaths: int  # of units, mended inside a run
+    deaths: int  # of units, recovered inside a run
     said: str  # the end of what it printed
     began_us: int = 0  # when frame 1 began, at a pace
 
@@ -110,12 +109,12 @@ class Verified:
 
     @property
     def differs(self) -> bool:
-        """The faulty run gave something else than the ideal one."""
+        """The faulty run's output differs from the ideal one's."""
         return any(each.lost or each.wrong or each.duplicates or each.missing for each in self.measured)
 
     @property
     def is_fine(self) -> bool:
-        """Nothing was found wrong. Where nothing was promised, both runs have to be the same for that."""
+        """No error was found. If nothing was promised, both runs must be equal for that."""
         return not self.is_broken and (self.is_promised or not self.differs)
 
     @property
@@ -203,13 +202,13 @@ class Bench:
         )
 
     def ideal(self, *, keep_all: bool = False) -> Ran:
-        """The undisturbed run. It has to finish: everything else is measured by it. `keep_all`: for `recompute`."""
+        """The undisturbed run. It must finish: everything else is measured against it. `keep_all`: for `recompute`."""
         ran = self._run("ideal", (), keep_all)
         if ran.exit_code:
             raise UnitError(
                 "HF-U060", "IdealRunFailed", f"the undisturbed run ended with exit {ran.exit_code}.", where=self._file,
                 why=ran.said, effect="nothing was compared; your sinks and your state folder were not touched",
-                do="mend what stops it; `holdfast check` and `holdfast run` show the same error",
+                do="fix what stops it; `holdfast check` and `holdfast run` show the same error",
             )  # fmt: skip
         return ran
 
@@ -311,7 +310,7 @@ class Bench:
             os_process = subprocess.Popen(
                 [sys.executable, "-m", module, str(folder)],
                 env={**os.environ, **environ},
-                stdin=subprocess.PIPE,  # nobody writes: it ends when we do, however we end, and the trial with it
+                stdin=subprocess.PIPE,  # never written to: it closes when this process ends, and so the trial ends
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -345,7 +344,7 @@ def _forget_last_commit(unit: Path) -> None:
 
 
 def _clear_away(sessions: Sequence[int], folder: Path) -> None:
-    """What killed drivers left running ends with the run it belonged to: their sessions, and Java that works in the folder."""
+    """End what killed drivers left running: their sessions, and Java processes that work in the folder."""
     name = os.fsencode(folder)
     for entry in Path("/proc").iterdir() if sessions else ():
         try:

@@ -1,10 +1,9 @@
 """Takes drift and hum out of one ECG lead, and makes its samples evenly spaced.
 
-The sampling rate is found from the times of the first two seconds, to half a hertz.
-Samples that are missing for less than a second are drawn as a line; after a longer
-silence the lead begins anew. Then a band-pass filter from 0.5 to 40 Hz: below lies
-breathing and the electrode's drift, above it muscle and mains. The same samples come out
-however they were handed in: the filter's memory and the first seconds are in `Lead`.
+The sampling rate is found from the times of the first two seconds, to half a hertz. Gaps of less than a second are
+filled by linear interpolation; after a longer silence the lead starts over. Then a band-pass filter from 0.5 to 40
+Hz: below it are breathing and the electrode's drift, above it muscle and mains. The same samples come out however
+they were handed in: the filter's memory and the first seconds are in `Lead`.
 
 Pure: numpy and scipy; no Spark, no clock.
 """
@@ -20,7 +19,7 @@ from scipy.signal import butter, sosfilt
 
 __all__ = ["SILENT_US", "Cleaned", "Lead", "feed", "stretches"]
 
-SILENT_US = 1_000_000  # a lead silent for so long begins anew
+SILENT_US = 1_000_000  # a lead silent for so long starts over
 _HEARD_US = 2_000_000  # from which the rate is found
 _MISSING = 2.5  # intervals of the rate; less is an uneven clock
 _PASS_HZ = (0.5, 40.0)
@@ -47,7 +46,7 @@ class Cleaned:
 
 
 def stretches(last_us: int | None, us: np.ndarray) -> list[tuple[bool, slice]]:
-    """Where the samples go on and where they begin anew: (anew, which)."""
+    """Where the samples continue and where they start over: (anew, which)."""
     gap = np.diff(us, prepend=us[0] - SILENT_US if last_us is None else last_us)
     starts = np.flatnonzero(gap >= SILENT_US)
     edges = [0, *(int(at) for at in starts if at), len(us)]
@@ -56,7 +55,7 @@ def stretches(last_us: int | None, us: np.ndarray) -> list[tuple[bool, slice]]:
 
 
 def feed(lead: Lead, us: np.ndarray, mv: np.ndarray) -> Cleaned:
-    """What these samples become; they go on where the last ones ended, without a long silence."""
+    """The filtered samples; they continue where the last ones ended, without a long silence."""
     if not lead.hz:
         us, mv = np.concatenate([lead.held_us, us]), np.concatenate([lead.held_mv, mv])
         enough = np.searchsorted(us, us[0] + _HEARD_US) if len(us) else 0

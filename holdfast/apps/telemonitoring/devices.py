@@ -1,9 +1,8 @@
 """Plays recordings to a broker as the devices of a ward would send them.
 
-A message holds a second of one stream of one bed, as a JSON array; every element has a
-serial number. Messages go out in order of time, with QoS 1, a few at once; when the broker
-goes away the devices wait for it and then repeat their last half minute, for a broker
-that was killed may have forgotten what it had acknowledged last.
+A message holds a second of one stream of one bed, as a JSON array; every element has a serial number. Messages go out
+in order of time, with QoS 1, a few at once; when the broker goes away the devices wait for it and then repeat their
+last half minute, because a broker that was killed may have forgotten what it had acknowledged last.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def messages(folder: Path, names: tuple[str, ...], seconds: int | None = None) -
 
 
 class Devices:
-    """One connection to the broker, made anew whenever it breaks."""
+    """One connection to the broker, re-established whenever it breaks."""
 
     def __init__(self, broker: str) -> None:
         self._address = urlsplit(broker)
@@ -65,12 +64,13 @@ class Devices:
         speed: float = 20.0,
         at: Callable[[int], None] = lambda second: None,
     ) -> None:
-        """Send all. `ready` says that somebody listens: until then only the first second is sent, again
-        and again. `at` is called once at the beginning of each second of the recording."""
+        """Send all. `ready` says that a subscriber listens: until then only the first second is sent, again and
+        again. `at` is called once at the beginning of each second of the recording.
+        """
         first = [message for message in sent if message.second == 0]
         while not ready():
             self._send(first)
-            time.sleep(0.5)  # a device's pause; nobody waits for it
+            time.sleep(0.5)  # a device's pause; nothing waits for it
         began, here, told = time.monotonic(), 0, -1
         while here < len(sent):
             second = sent[here].second

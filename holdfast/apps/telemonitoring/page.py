@@ -1,4 +1,4 @@
-"""The page at the end of the demo: one HTML file without anything from elsewhere, and a picture.
+"""The page at the end of the demo: one self-contained HTML file, and a picture.
 
 Reads what the sinks of the ward wrote: `collect` from SQLite and the record store.
 """

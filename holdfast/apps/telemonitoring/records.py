@@ -1,8 +1,8 @@
 """Annotated recordings in WFDB's format, and how well found beats fit the annotations.
 
-A beat is found if a detection lies within 100 ms of it; each counts once. Beats are the
-marks that WFDB calls beats; a stretch annotated as ventricular flutter or fibrillation
-("[" to "]") has none, so neither beats nor detections inside it count (ANSI/AAMI EC57).
+A beat is found if a detection is within 100 ms of it; each counts once. Beats are the marks that WFDB calls beats; a
+stretch annotated as ventricular flutter or fibrillation ("[" to "]") has none, so neither beats nor detections inside
+it count (ANSI/AAMI EC57).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def score(record: Record, us: np.ndarray) -> Score:
 
 
 def _pairs(reference: np.ndarray, found: np.ndarray, within: float) -> int:
-    """Greedy in time, but a detection is left for the beat it lies nearer to."""
+    """Greedy in time, but a detection is left for the beat it is nearer to."""
     pairs = at = 0
     for beat in reference:
         while at < len(found) and found[at] < beat - within:

@@ -77,7 +77,7 @@ class _Heart:
 
     def beat(self, us: int, rr_ms: float) -> tuple:
         moving = us // 1_000_000 in self.moving_s
-        if np.isnan(rr_ms):  # the lead began anew: intervals do not go across a silence
+        if np.isnan(rr_ms):  # the lead started over: intervals do not span a silence
             return moving, np.nan, np.nan, np.nan
         usual = np.median(self.rr_ms[-_RATE_OF:] or [rr_ms])
         self.us.append(int(us))

@@ -1,8 +1,7 @@
 """Runs the real pipeline over an annotated record and says how many beats it found.
 
-Files source -> noise filter -> QRS detection -> Parquet sink, as in a ward. `restart_at`
-runs it in a process of its own that is killed (SIGKILL) when that frame is committed;
-a second run goes on in the same state folder.
+Files source -> noise filter -> QRS detection -> Parquet sink, as in a ward. `restart_at` runs it in a process of its
+own that is killed (SIGKILL) when that frame is committed; a second run resumes in the same state folder.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def score_qrs(
     if restart_at is not None:
         _killed(folder, frame, restart_at)
         restarts = 1
-        say(f"killed when frame {restart_at} was committed; a new run goes on")
+        say(f"killed when frame {restart_at} was committed; a new run resumes")
     frames = resume(folder, frame, spark=spark, on_progress=on_progress)
     us = found_us(folder)
     score = records.score(record, us)
