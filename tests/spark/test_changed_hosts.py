@@ -50,23 +50,23 @@ def test_what_is_made_again_is_made_as_it_was_whatever_was_changed(spark, tmp_pa
     def tell(table, frame):
         assert told.setdefault(frame, table.num_rows) == table.num_rows, f"frame {frame} came with other rows"
 
-    plant(folder, told=tell).run(state=state, spark=spark, until_frame=8)
+    plant(folder, told=tell).run(state=state, spark=spark, until=8)
     shutil.rmtree(state / "hosts" / "h1")
     with pytest.raises(StateRefused, match="frames 6 to 8 of unit 'warm' have to be made again") as refused:
-        plant(folder, 15.0, told=tell).run(state=state, spark=spark, until_frame=12)
+        plant(folder, 15.0, told=tell).run(state=state, spark=spark, until=12)
     assert refused.value.code == "HF-R051" and "holdfast run FILE --until-frame 8" in refused.value.do
 
     # The remedy; and a parameter that is set meanwhile holds for nothing that was seen.
-    with plant(folder, told=tell).start(state=state, spark=spark, until_frame=8) as run:
+    with plant(folder, told=tell).start(state=state, spark=spark, until=8) as run:
         assert run.set(limit=60.0).frame == 9
         run.wait()
-    plant(folder, 15.0, told=tell).run(state=state, spark=spark, until_frame=12)
+    plant(folder, 15.0, told=tell).run(state=state, spark=spark, until=12)
     assert sorted(told) == list(range(1, 13))
 
     # Begun anew with its host lost: after the last frame that anybody has, with empty state.
     shutil.rmtree(state / "hosts" / "h1")
     before = counted(folder, 12)
-    plant(folder, 15.0, "sum(100)", told=tell).run(state=state, spark=spark, until_frame=14, fresh=["seen"])
+    plant(folder, 15.0, "sum(100)", told=tell).run(state=state, spark=spark, until=14, fresh=["seen"])
     assert counted(folder, 12) == before
     assert all(n % 100 == 0 and n < 100 * before[zone] for zone, n in counted(folder, 14).items())
 
@@ -84,8 +84,8 @@ def test_a_live_process_is_protected_later_and_outlives_its_backups(spark, tmp_p
         return made
 
     hosts = {"hosts": ("h1",), "backup": hf.backup(str(tmp_path / "store"))}
-    process().run(state=tmp_path / "state", spark=spark, until_frame=270)
-    process(**hosts).run(state=tmp_path / "state", spark=spark, until_frame=275)
+    process().run(state=tmp_path / "state", spark=spark, until=270)
+    process(**hosts).run(state=tmp_path / "state", spark=spark, until=275)
     shutil.rmtree(tmp_path / "store")
     process(**hosts).run(state=tmp_path / "state", spark=spark)
     assert {**counted(tmp_path, 299), **counted(tmp_path, 300)} == {0: 200, 1: 200, 2: 200}
@@ -119,7 +119,7 @@ def test_a_live_source_is_added_and_no_row_of_it_is_lost(spark, tmp_path, hosts)
         made.sink("both", hf.write.sqlite(str(tmp_path / "both.db"), "both"))
         return made
 
-    process("one").run(state=tmp_path / "state", spark=spark, until_frame=8)
+    process("one").run(state=tmp_path / "state", spark=spark, until=8)
     process("one", "two").run(state=tmp_path / "state", spark=spark)
     with sqlite3.connect(tmp_path / "both.db") as connection:
         found = connection.execute("select zone, count(*), min(_frame) from both group by 1 order by 1").fetchall()

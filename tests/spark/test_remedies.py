@@ -381,11 +381,6 @@ PLANS = {
         lambda process: process.map("f", of="probes", select=["max(ts) as ts", "max(zone) as zone"]), "aggregate(...)",
         lambda process: process.aggregate("f", of="probes", by=["zone", "ts"], emits={"n": "count(*)"}),
     ),
-    "HF-G050 of an aggregate": (
-        lambda process: process.aggregate("f", of="probes", by=["zone", "ts"], emits={"n": "sum(lag(zone) over (order by ts))"}),
-        "compute it before 'f', within a frame, as @process.operator: return rows.selectExpr(...)",
-        own(lambda probes: probes.selectExpr("ts", "zone", "lag(zone) over (order by ts, zone) as before")),
-    ),
     "HF-C050": (
         own(lambda probes: probes.selectExpr("ts", "zone", "ts - timestamp'2026-01-05' as age")), "cast(age as decimal(18,6))",
         own(lambda probes: probes.selectExpr("ts", "zone", "ts - timestamp'2026-01-05' as age").selectExpr("ts", "zone", "cast(age as decimal(18,6))")),
@@ -398,6 +393,11 @@ PLANS = {
     "HF-C050 text": (
         own(lambda probes: probes.selectExpr("ts", "zone", "'A' collate UNICODE_CI as name", "null as none")), "cast(name as string)",
         own(lambda probes: probes.selectExpr("ts", "zone", "cast('A' collate UNICODE_CI as string) as name", "cast(null as string) as none")),
+    ),
+    "HF-G050 of an aggregate": (
+        lambda process: process.aggregate("f", of="probes", by=["zone", "ts"], emits={"n": "sum(lag(zone) over (order by ts))"}),
+        "compute it before 'f', within a frame, as @process.operator: return rows.selectExpr(...)",
+        own(lambda probes: probes.selectExpr("ts", "zone", "lag(zone) over (order by ts, zone) as before")),
     ),
 }  # fmt: skip
 
