@@ -18,7 +18,7 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { command -v $$name; break; }; done)
 
-.PHONY: help setup test test-long demo demo-live jar clean
+.PHONY: help setup lint test test-long demo demo-live jar clean
 
 help:
 	@sed -n '2,4s/^# *//p' Makefile
@@ -35,18 +35,22 @@ $(VENV)/ready: requirements.lock pyproject.toml
 	@touch $@
 
 # Every Spark session then opens more quickly. Without it the tests are slower and no less true.
-$(VENV)/classes: $(VENV)/ready holdfast/engine/jars/holdfast.jar
+$(VENV)/classes: $(VENV)/ready holdfast/engine/session/jars/holdfast.jar
 	@echo "class archive of Spark ..."
 	@$(VENV)/bin/holdfast doctor --prepare --no-start || echo "no class archive; going on without one"
 	@touch $@
 
 # Stops at the first group that fails: what is cheap to know is known first. Tests without Spark run on
 # all cores; a Spark session has two of its own.
-test: setup $(VENV)/classes
+test: setup $(VENV)/classes lint
 	@sh tests/services/install.sh $(VENV)/services
 	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/spark --ignore=tests/live
 	$(if $(wildcard tests/spark/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/spark)
 	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live $(addprefix --ignore=,$(LONG)))
+
+lint: setup
+	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/ruff format --quiet --check .
 
 test-long: setup $(VENV)/classes
 	@sh tests/services/install.sh $(VENV)/services

@@ -14,8 +14,8 @@ from pathlib import Path
 import holdfast as hf
 from bench import thesis
 from bench.report import say
-from holdfast.engine.beside import Beside
-from holdfast.engine.run import start_graph
+from holdfast.engine.protect.shadow import Beside
+from holdfast.engine.run.run import start_graph
 from holdfast.hosts.containers import read_container
 from holdfast.hosts.places import Folder
 from holdfast.hosts.sealed import from_json
@@ -26,6 +26,7 @@ __all__ = ["Setting", "attached"]
 
 # Of a sealed frame with so many elements, about.
 FRAME_BYTES = {100: 3_500, 10_000: 202_000}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -42,7 +43,11 @@ class Setting:
     @property
     def protection(self):
         every = hf.frames(self.every)
-        return hf.uncoordinated(every) if self.kind == "uncoordinated" else hf.ecoc(every, extended=self.kind == "extended")
+        return (
+            hf.uncoordinated(every)
+            if self.kind == "uncoordinated"
+            else hf.ecoc(every, extended=self.kind == "extended")
+        )
 
 
 @dataclass
@@ -179,7 +184,9 @@ def attached(
     for at, each in enumerate(tried):
         place = folder / "stores" / each.name
         store = OpenStore("backup", str(place), place=CountedFolder(place, counted[each.name]))
-        beside.append(Beside(each.name, each.protection, store, each.phases, seed=at, heard=listener(at, heard[each.name])))
+        beside.append(
+            Beside(each.name, each.protection, store, each.phases, seed=at, heard=listener(at, heard[each.name]))
+        )
     seen = {"frame": 0}
     # Two frames between two units at most, and two that are processed and not yet acknowledged.
     queue = round(4.5 * FRAME_BYTES[rows]) if rows in FRAME_BYTES else "512 MB"
@@ -192,12 +199,12 @@ def attached(
     with start_graph(
         graph, state=folder / "state", spark=spark, frames_at_once=1, beside=beside, rate=rate, until_frame=until
     ) as run:
-        lags.append(Lags(run._guards.wirings, window))
+        lags.append(Lags(run.parts.guards.wirings, window))
         told = began
         while not run.finished:
-            with run._board.changed:
-                run._board.changed.wait(timeout=1.0)
-                done = min(unit.processed for unit in run._board.units.values())
+            with run.parts.board.changed:
+                run.parts.board.changed.wait(timeout=1.0)
+                done = min(unit.processed for unit in run.parts.board.units.values())
             if time.monotonic() - told > 20:
                 told = time.monotonic()
                 say(f"  {name}: frame {done} of {until or window[1]}, {told - began:.0f} s")
@@ -222,7 +229,13 @@ def attached(
 
 
 def _cell(
-    setting: Setting, counted: Counted, heard: Heard, window: tuple[int, int], frame_ms: int, payload: int, own_bytes: int
+    setting: Setting,
+    counted: Counted,
+    heard: Heard,
+    window: tuple[int, int],
+    frame_ms: int,
+    payload: int,
+    own_bytes: int,
 ) -> dict:
     first, last = window
     found = counted.within(first, last)
@@ -239,8 +252,12 @@ def _cell(
         "kb_per_s": round(total / (last - first) / frame_ms, 3),
         "of_payload": round(total / payload, 5),
         "of_own_bytes": round(total / max(1, own_bytes), 5),
-        "by_unit": {each: round(sum(n for key, n in found.items() if key[0] == each) / rounds, 1) for each in sorted(units)},
-        "by_part": {each: round(sum(n for key, n in found.items() if key[1] == each) / rounds, 1) for each in sorted(parts)},
+        "by_unit": {
+            each: round(sum(n for key, n in found.items() if key[0] == each) / rounds, 1) for each in sorted(units)
+        },
+        "by_part": {
+            each: round(sum(n for key, n in found.items() if key[1] == each) / rounds, 1) for each in sorted(parts)
+        },
         "opening_bytes": counted.opening,
         "extended_share": round(extended / max(1, len(pending)), 4),
         "pending_s": round(statistics.mean(pending), 4) if pending else 0.0,

@@ -74,8 +74,8 @@ def process(kind: str, data: Path, work: Path):
 
 def shipped(kind: str, spark, data: Path, work: Path) -> tuple[dict[int, int], int]:
     """Bytes given to the store by checkpoint, and those of a full copy at the end."""
-    from holdfast.engine import guards
-    from holdfast.engine.run import start_graph
+    from holdfast.engine.protect import checkpointer as guards
+    from holdfast.engine.run.run import start_graph
 
     seen: dict[int, int] = defaultdict(int)
 
@@ -97,8 +97,8 @@ def shipped(kind: str, spark, data: Path, work: Path) -> tuple[dict[int, int], i
 def full_copy(run, work: Path) -> int:
     """Bytes of one container with all that the unit needs after its last frame."""
     from holdfast.hosts.containers import Packer
-    from holdfast.hosts.near import pin_runs, pin_spark
-    from holdfast.records.journal import Journal
+    from holdfast.hosts.local_checkpoint import pin_runs, pin_spark
+    from holdfast.journals.journal import Journal
 
     unit = run.folder.unit("total")
     record = Journal(unit, "commits").last()
@@ -125,13 +125,15 @@ def study(kind: str, spark, data: Path, work: Path, in_a_row: int) -> dict:
         "bar": BARS[kind],
         "whole_again": len(whole),
     }
-    say(f"  {kind:<6} full copy {full:,} B; median {found['median_bytes']:,} B a checkpoint; whole again {len(whole)} times")
+    say(
+        f"  {kind:<6} full copy {full:,} B; median {found['median_bytes']:,} B a checkpoint; whole again {len(whole)} times"
+    )
     say(f"  {kind:<6} worst {in_a_row} in a row {found['worst_share']:.2%} of a full copy (bar {BARS[kind]:.0%})")
     return found
 
 
 def main() -> None:
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="100,000 keys")

@@ -95,7 +95,7 @@ def live(work: Path) -> float:
 
 def side() -> None:
     from bench import keyed, overhead
-    from holdfast.engine.session import open_session
+    from holdfast.engine.session.session import open_session
 
     scratch = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     spark = None
@@ -186,7 +186,9 @@ def main() -> None:
     kinds = given.kinds.split(",")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         before = Path(folder) / "before"
-        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(before), given.commit], cwd=ROOT, check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "--quiet", "--detach", str(before), given.commit], cwd=ROOT, check=True
+        )
         try:
             orders: dict[str, dict] = {kind: {"kind": kind} for kind in kinds}
             for kind, size in (("large", "large"), ("small", "small"), ("stream", "small")):
@@ -210,10 +212,24 @@ def main() -> None:
     for kind in kinds:
         found = [each[kind] for each in halves]
         low, high = interval(found)
-        figures[kind] = {"ratio": round(middle(found), 3), "low": round(low, 3), "high": round(high, 3), "bar": BARS[kind]}
+        figures[kind] = {
+            "ratio": round(middle(found), 3),
+            "low": round(low, 3),
+            "high": round(high, 3),
+            "bar": BARS[kind],
+        }
         figures[kind]["holds"] = middle(found) >= BARS[kind] and low >= BARS[kind] - 0.03
     holds = all(each["holds"] for each in figures.values())
-    finish("before", {"commit": given.commit, "turns": 2 * given.turns, "twins": given.twins, "holds": holds, "speed_now_by_then": figures})
+    finish(
+        "before",
+        {
+            "commit": given.commit,
+            "turns": 2 * given.turns,
+            "twins": given.twins,
+            "holds": holds,
+            "speed_now_by_then": figures,
+        },
+    )
     raise SystemExit(0 if holds else 1)
 
 

@@ -1,6 +1,6 @@
 """What checkpoints cost by the thesis' protocols: SP1 to SP4 of its evaluation, every setting on one run of the data.
 
-Each process (`bench.thesis`) runs once and unprotected; beside it (`engine.beside`) every
+Each process (`bench.thesis`) runs once and unprotected; beside it (`engine.protect.shadow`) every
 setting has machines, pins and a backup of its own: uncoordinated, ecoc (SP1, SP2) and
 extended, by the interval CI, with sensors that trigger apart (phased: a quarter of the
 interval, the mean distance of two triggers that fall by chance) or together (aligned).
@@ -128,7 +128,9 @@ def written(spark, name: str, rate: int, work: Path, cis: tuple[int, ...], first
     """At virtual pace: what every setting writes."""
     rows = rate * FRAME_MS // 1000
     data = data_of(work, rate, last + TAIL)
-    return attached(spark, name, data, work, settings(name, rate, cis), rows=rows, frame_ms=FRAME_MS, window=(first, last))
+    return attached(
+        spark, name, data, work, settings(name, rate, cis), rows=rows, frame_ms=FRAME_MS, window=(first, last)
+    )
 
 
 def lost(spark, name: str, work: Path, kind: str, ci: int) -> dict:
@@ -166,7 +168,7 @@ def show(name: str, rate: int, found: dict) -> None:
 
 
 def main() -> None:
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="two intervals, and losses at one of them")
@@ -174,7 +176,9 @@ def main() -> None:
     parser.add_argument("--rates", default=",".join(map(str, RATES)))
     parser.add_argument("--cis", help="intervals in elements at 200/s")
     parser.add_argument("--rounds", type=int, help="of the longest interval")
-    parser.add_argument("--keep", type=Path, help="a file that keeps what is measured; with it the study goes on where it was")
+    parser.add_argument(
+        "--keep", type=Path, help="a file that keeps what is measured; with it the study goes on where it was"
+    )
     parser.add_argument("--no-times", dest="times", action="store_false", help="bytes only")
     given = parser.parse_args()
     given.processes = tuple(given.processes.split(","))

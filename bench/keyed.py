@@ -44,7 +44,7 @@ def make_files(folder: Path, rows: int, keys: int, frames: int) -> None:
 
 def ours(spark, data: Path, work: Path) -> tuple[list[float], int]:
     import holdfast as hf
-    from holdfast.engine.run import start_graph
+    from holdfast.engine.run.run import start_graph
 
     p = hf.StreamProcess("keyed", frame="1 second", time="ts")
     p.source("rows", hf.read.files(str(data)), schema="ts timestamp, key bigint, value bigint")
@@ -175,7 +175,7 @@ def rate(seen: list[float], rows: int) -> float:
 
 
 def main() -> None:
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=5)

@@ -24,7 +24,7 @@ from pathlib import Path
 import holdfast as hf
 from bench import thesis
 from bench.report import say
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 
 __all__ = ["losses"]
 
@@ -34,7 +34,9 @@ TIMEOUT_S = 60
 
 def losses(spark, name: str, data: Path, work: Path, kind: str, every: int, *, frame_ms: int) -> dict:
     interval = hf.frames(every)
-    protection = hf.uncoordinated(interval) if kind == "uncoordinated" else hf.ecoc(interval, extended=kind == "extended")
+    protection = (
+        hf.uncoordinated(interval) if kind == "uncoordinated" else hf.ecoc(interval, extended=kind == "extended")
+    )
     found = _lose(spark, name, data, work / "lost", protection, frame_ms, max(CALM_MIN, 2 * every))
     said = ", ".join(f"{what} {each['recovery_s']} + {each['catchup_s']} s" for what, each in found.items())
     say(f"{name} {kind} every {every} frames: recovery + catch-up: {said}")
@@ -80,7 +82,7 @@ class _Watch:
         self._thread.start()
 
     def _look(self) -> None:
-        board, was_down = self._run._board, False
+        board, was_down = self._run.parts.board, False
         while not self._over and not self._run.finished:
             with board.changed:
                 board.changed.wait(timeout=0.05)
@@ -96,7 +98,7 @@ class _Watch:
                     self.made.append((unit.processed, now))
 
     def until(self, reached: Callable[[], bool]) -> None:
-        board, deadline = self._run._board, time.monotonic() + TIMEOUT_S
+        board, deadline = self._run.parts.board, time.monotonic() + TIMEOUT_S
         with board.changed:
             while not reached():
                 if time.monotonic() > deadline or self._run.finished:

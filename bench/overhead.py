@@ -63,7 +63,7 @@ def make_files(folder: Path, rows: int, frames: int) -> None:
 
 def ours(spark, data: Path, work: Path, frames: int, *, stream: bool, protection=None) -> list[float]:
     import holdfast as hf
-    from holdfast.engine.run import start_graph
+    from holdfast.engine.run.run import start_graph
 
     p = hf.StreamProcess("overhead", frame="1 second", time="ts")
     if protection is not None:
@@ -153,7 +153,7 @@ def rival(spark, data: Path, work: Path, frames: int) -> list[float]:
 
 
 def side(name: str) -> None:
-    from holdfast.engine.session import open_session
+    from holdfast.engine.session.session import open_session
 
     scratch = Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     if name.startswith("plain"):
@@ -181,7 +181,7 @@ def _plain_session():
 
     from pyspark.sql import SparkSession
 
-    from holdfast.engine.java import find_java
+    from holdfast.engine.session.java import find_java
 
     os.environ.setdefault("JAVA_HOME", str(find_java().home))
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -55,7 +55,13 @@ def make_data(folder: Path, frames: int, *, rows: int = 12) -> None:
 
 
 def process(
-    name: str, data: Path, protection: Any, *, sink: Any, promise: Sequence[Any] = (hf.lossless, hf.in_order), **settings: Any
+    name: str,
+    data: Path,
+    protection: Any,
+    *,
+    sink: Any,
+    promise: Sequence[Any] = (hf.lossless, hf.in_order),
+    **settings: Any,
 ) -> hf.StreamProcess:
     """One of PROCESSES, or "window", on the recordings in `data`; `sink` takes its last stream."""
     made = hf.StreamProcess(name, frame="1 second", time="ts", **settings)
@@ -109,9 +115,7 @@ def _ecg(made: hf.StreamProcess) -> None:
 
 
 def _qrs(made: hf.StreamProcess) -> None:
-    @made.keyed(
-        "k", state="seen bigint, beats bigint, last bigint", emits=f"{_VALUE}, beats bigint", apart=True
-    )
+    @made.keyed("k", state="seen bigint, beats bigint, last bigint", emits=f"{_VALUE}, beats bigint", apart=True)
     def qrs(state: pd.DataFrame, smooth: pd.DataFrame):
         """A beat is where the sum goes up through its threshold."""
         out = _counted(state, smooth.drop(columns="seen"))
@@ -141,7 +145,9 @@ def _sensor(made: hf.StreamProcess, name: str, source: str, *, is_fed_back: bool
         # What came back counts too: one frame of it lost shows in `seen` for good.
         out = out.assign(value=value, seen_out=out.seen + 1000 * out.back.fillna(0).astype("int64"))
         newest = out.groupby("k").seen.last()
-        known = pd.concat([known, pd.DataFrame({"k": [k for k in newest.index if k not in set(known.k)]})], ignore_index=True)
+        known = pd.concat(
+            [known, pd.DataFrame({"k": [k for k in newest.index if k not in set(known.k)]})], ignore_index=True
+        )
         known["seen"] = known.k.map(newest).fillna(known.seen).astype("int64")
         after = known[["k", "seen", "mean", "back"]].fillna(0).astype("int64").astype({"k": "int32"})
         return after, out[["ts", "k", "value", "seen_out"]].rename(columns={"seen_out": "seen"})
@@ -159,7 +165,9 @@ def _joined(made: hf.StreamProcess) -> None:
     @made.keyed("k", state="seen bigint, total bigint", emits=f"{_VALUE}, total bigint", apart=True)
     def both(state: pd.DataFrame, sensor1: pd.DataFrame, sensor2: pd.DataFrame):
         """The integral of the sum of both streams; `total` holds every count that came along too."""
-        x = pd.concat([sensor1, sensor2], ignore_index=True).sort_values(["ts", "seen", "value"], kind="stable", ignore_index=True)
+        x = pd.concat([sensor1, sensor2], ignore_index=True).sort_values(
+            ["ts", "seen", "value"], kind="stable", ignore_index=True
+        )
         out = _counted(state, x.rename(columns={"seen": "came"}))
         total = (out.value + out.came).groupby(out.k).cumsum() + out.total.fillna(0)
         out = out.assign(total=total.astype("int64"))
@@ -176,7 +184,9 @@ def _joined(made: hf.StreamProcess) -> None:
             seen = (0 if row is None else row["seen"]) + len(own)
             first = len(values) - len(own)
             means = [int(np.mean(values[max(0, at - WINDOW + 1) : at + 1])) for at in range(first, len(values))]
-            out.append(own.assign(mean=means, seen=range(seen - len(own) + 1, seen + 1))[["ts", "k", "mean", "seen", "total"]])
+            out.append(
+                own.assign(mean=means, seen=range(seen - len(own) + 1, seen + 1))[["ts", "k", "mean", "seen", "total"]]
+            )
             after.append({"k": k, "seen": seen, "last": np.array(values[-WINDOW:], np.int64)})
         columns = ["ts", "k", "mean", "seen", "total"]
         return (

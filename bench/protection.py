@@ -43,7 +43,20 @@ WARM = {"large": 4, "small": 3}  # rounds before the counted ones: until then th
 QUICK = {"large": (200_000, 10), "small": (1_000, 20)}
 SLOW_S = 0.2
 # Of Student's distribution, two-sided 95 %, by degrees of freedom.
-T95 = {1: 12.71, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 14: 2.145, 19: 2.093}
+T95 = {
+    1: 12.71,
+    2: 4.303,
+    3: 3.182,
+    4: 2.776,
+    5: 2.571,
+    6: 2.447,
+    7: 2.365,
+    8: 2.306,
+    9: 2.262,
+    10: 2.228,
+    14: 2.145,
+    19: 2.093,
+}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -97,7 +110,9 @@ def turn(spark, kind: str, data: Path, work: Path, frames: int) -> tuple[float, 
     return used, (seen[-1] - seen[0]) / (len(seen) - 1)
 
 
-def turns(spark, size: str, kinds: list[str], alternations: int, folder: Path, shape: tuple[int, int]) -> dict[str, list]:
+def turns(
+    spark, size: str, kinds: list[str], alternations: int, folder: Path, shape: tuple[int, int]
+) -> dict[str, list]:
     rows, frames = shape
     say(f"making {frames} files of {rows:,} rows")
     make_files(folder / size, rows, frames)
@@ -166,7 +181,7 @@ PARTS = {"cpu": ("large", cpu_study), "time": ("small", time_study)}
 
 
 def main() -> None:
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="3 alternations, frames of 200,000 rows")

@@ -91,7 +91,9 @@ def main() -> None:
                 if at == number:
                     changed = change(record)
                     scores[f"{record.name} {record.lead}"] = records.score(changed, found(changed))
-            hit, missed, extra = (sum(getattr(s, part) for s in scores.values()) for part in ("found", "missed", "extra"))
+            hit, missed, extra = (
+                sum(getattr(s, part) for s in scores.values()) for part in ("found", "missed", "extra")
+            )
             good = sum(min(s.sensitivity, s.precision) >= 0.99 for s in scores.values())
             total = records.Score(hit, missed, extra)
             which = "first" if number == 0 else "second" if number == 1 else str(number)

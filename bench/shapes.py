@@ -39,9 +39,13 @@ def goals(found: dict) -> dict[str, bool | None]:
     for rate in ("200", "20000"):
         for name in ("sp1", "sp2"):
             for triggers in ("phased", "aligned"):
-                made[f"bytes_per_round_at_most_the_thesis_{name}_{triggers}_{rate}"] = _at_most(found, rate, triggers, name)
+                made[f"bytes_per_round_at_most_the_thesis_{name}_{triggers}_{rate}"] = _at_most(
+                    found, rate, triggers, name
+                )
     fast = _Cells(found, "20000", "phased")
-    made["ecoc_at_most_5_percent_of_uncoordinated_sp1_20000"] = fast.all("sp1", "ecoc", "uncoordinated", lambda a, b: a <= 0.05 * b)
+    made["ecoc_at_most_5_percent_of_uncoordinated_sp1_20000"] = fast.all(
+        "sp1", "ecoc", "uncoordinated", lambda a, b: a <= 0.05 * b
+    )
     less = fast.one("sp1", "frame", "ecoc", "uncoordinated", lambda a, b: a <= 0.05 * b)
     made["ecoc_at_most_5_percent_of_uncoordinated_sp1_20000_each_frame"] = less
     for rate in ("200", "20000"):
@@ -102,7 +106,9 @@ class _Cells:
         if kind == "uncoordinated":
             return cells.get(f"{kind}-{ci}")
         # One sensor cannot be out of step with another.
-        return cells.get(f"{kind}-{ci}-{self._triggers}") or (cells.get(f"{kind}-{ci}-aligned") if name == "sp1" else None)
+        return cells.get(f"{kind}-{ci}-{self._triggers}") or (
+            cells.get(f"{kind}-{ci}-aligned") if name == "sp1" else None
+        )
 
     def value(self, name: str, kind: str, ci: int | str) -> float | None:
         cell = self.cell(name, kind, ci)

@@ -51,7 +51,9 @@ def base(folder: Path) -> Path:
         shutil.copy(path, made / "etc/apt/apt.conf.d")
     shutil.copy("/etc/resolv.conf", made / "etc/resolv.conf")
     # As Debian's installer and every container has it; debootstrap leaves it to them.
-    (made / "etc/hosts").write_text(f"127.0.0.1\tlocalhost\n127.0.1.1\t{socket.gethostname()}\n::1\tlocalhost ip6-localhost\n")
+    (made / "etc/hosts").write_text(
+        f"127.0.0.1\tlocalhost\n127.0.1.1\t{socket.gethostname()}\n::1\tlocalhost ip6-localhost\n"
+    )
     install = f"apt-get update -qq && apt-get install -y -qq --no-install-recommends {PACKAGES} && useradd -m someone"
     _quiet(["chroot", str(made), "sh", "-c", f"DEBIAN_FRONTEND=noninteractive; export DEBIAN_FRONTEND; {install}"],
            folder / "packages.log")  # fmt: skip
@@ -62,7 +64,11 @@ def base(folder: Path) -> Path:
 def _debian() -> tuple[str, list[Path]]:
     """The mirror this machine uses, and the files that name it."""
     for path in [*Path("/etc/apt/sources.list.d").glob("debian*"), Path("/etc/apt/sources.list")]:
-        found = re.search(r"^(?:URIs:|deb)\s+(\S+debian/?)(?:\s|$)", path.read_text(), re.MULTILINE) if path.exists() else None
+        found = (
+            re.search(r"^(?:URIs:|deb)\s+(\S+debian/?)(?:\s|$)", path.read_text(), re.MULTILINE)
+            if path.exists()
+            else None
+        )
         if found:
             return found[1], [path]
     raise SystemExit("no Debian mirror in /etc/apt")
@@ -90,7 +96,12 @@ def run(user: str, command: str, root: Path, log: Path) -> dict[str, object]:
     """One of the two commands, as a user would type it."""
     home = "root" if user == "root" else f"home/{user}"
     variables, folders = _pip()
-    environment = {"HOME": f"/{home}", "USER": user, "PATH": DEBIAN_PATH if user == "root" else USER_PATH, "TERM": "dumb"}
+    environment = {
+        "HOME": f"/{home}",
+        "USER": user,
+        "PATH": DEBIAN_PATH if user == "root" else USER_PATH,
+        "TERM": "dumb",
+    }
     environment |= variables
     binds = ["/dev", "/etc/ssl/certs", *map(str, folders)]
     mounts = ["mount -t proc proc proc", "mount -t tmpfs tmpfs tmp"]
@@ -98,7 +109,7 @@ def run(user: str, command: str, root: Path, log: Path) -> dict[str, object]:
     words = " ".join(f"{name}='{value}'" for name, value in environment.items())
     who = "" if user == "root" else f"--userspec={user}:{user} "
     inside = f"cd /{home}/holdfast && exec env -i {words} make {command}"
-    script = f"cd {root} && {' && '.join(mounts)} && chmod 1777 tmp && exec chroot {who}. sh -c \"{inside}\""
+    script = f'cd {root} && {" && ".join(mounts)} && chmod 1777 tmp && exec chroot {who}. sh -c "{inside}"'
     began = time.monotonic()
     with open(log, "wb") as file:
         os_process = subprocess.Popen(
@@ -110,7 +121,9 @@ def run(user: str, command: str, root: Path, log: Path) -> dict[str, object]:
                 os_process.wait(60)
             except subprocess.TimeoutExpired:
                 last = log.read_bytes().splitlines()[-1:] or [b""]
-                say(f"  {user}: make {command}, {(time.monotonic() - began) / 60:.0f} min: {last[0].decode(errors='replace')[-90:]}")
+                say(
+                    f"  {user}: make {command}, {(time.monotonic() - began) / 60:.0f} min: {last[0].decode(errors='replace')[-90:]}"
+                )
             if time.monotonic() - began > HOURS_MAX * 3600:
                 os_process.kill()
     text = log.read_text(errors="replace")
@@ -124,7 +137,10 @@ def run(user: str, command: str, root: Path, log: Path) -> dict[str, object]:
 def _tree(into: Path) -> None:
     """What git would check out, with what is not committed yet."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (ROOT / name).is_file():

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 
 import holdfast as hf
-from holdfast.engine.run import start_graph
-from holdfast.engine.session import close_session, open_session
+from holdfast.engine.run.run import start_graph
+from holdfast.engine.session.session import close_session, open_session
 
 __all__ = ["main"]
 

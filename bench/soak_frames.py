@@ -35,7 +35,9 @@ def make_recording(folder: Path, frames: int) -> None:
     draw = np.random.default_rng(3)
     for first in range(0, frames, FRAMES_A_FILE):
         count = min(FRAMES_A_FILE, frames - first)
-        ts = np.sort(np.repeat(np.arange(first, first + count), ROWS) * 1_000_000 + draw.integers(0, 900_000, count * ROWS))
+        ts = np.sort(
+            np.repeat(np.arange(first, first + count), ROWS) * 1_000_000 + draw.integers(0, 900_000, count * ROWS)
+        )
         table = pa.table(
             {
                 "ts": pa.array(ts, pa.timestamp("us", "UTC")),
@@ -89,7 +91,7 @@ def disk(state: Path) -> dict[str, int]:
 
 def memory() -> dict[str, int]:
     """Resident megabytes of this process, its JVM and its Python workers."""
-    from holdfast.faults.points import descendants
+    from holdfast.failpoints import descendants
 
     found = {"driver_mb": _rss(os.getpid()), "jvm_mb": 0, "python_mb": 0}
     for pid, command in descendants(os.getpid()):
@@ -139,7 +141,7 @@ def main() -> None:
         "soak-frames",
         {
             "frames": given.frames,
-            "frames_written": {sink: frame for sink, frame in ledger},
+            "frames_written": dict(ledger),
             "rows_counted": sums,
             "rows_expected": expected,
             "nothing_lost": sums == expected,

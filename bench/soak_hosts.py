@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING
 import holdfast as hf
 from bench import processes
 from bench.report import finish, say
-from holdfast.faults import points
+from holdfast import failpoints as points
+from holdfast.declare.loading import load
 from holdfast.faults.keeping import output_of
 from holdfast.faults.plans import INSIDE, Fault, Victims, drawn_plan, environment, homes_of
 from holdfast.faults.trial import redirected, sink_folder
 from holdfast.graph.hosting import Host
-from holdfast.graph.loading import load
 from holdfast.levels.judging import judge
 from holdfast.levels.measuring import Measured, measure
 
@@ -112,7 +112,7 @@ class Runs:
         return self._ideals[name]
 
     def outputs(self, graph: Graph, folder: Path, plan: tuple[Fault, ...]) -> tuple[list, list[bool]]:
-        from holdfast.engine.run import start_graph
+        from holdfast.engine.run.run import start_graph
 
         graph = redirected(graph, folder)
         marks = [folder / f"hit-{at}" for at in range(len(plan))]
@@ -120,7 +120,9 @@ class Runs:
         until = WARD_FRAMES if graph.name.startswith("ward") else None
         with points.arming(environment(plan, marks, homes_of(graph, folder / "state"))):
             with start_graph(graph, state=folder / "state", spark=self._spark, rate="fast", until_frame=until) as run:
-                hangs = threading.Timer(HANGS_S, lambda: run._board.fail(TimeoutError(f"the run hangs: {run.status()}")))
+                hangs = threading.Timer(
+                    HANGS_S, lambda: run.parts.board.fail(TimeoutError(f"the run hangs: {run.status()}"))
+                )
                 hangs.start()
                 try:
                     run.wait()
@@ -180,7 +182,9 @@ class Result:
     seconds: float
 
 
-def carried_out(runs: Runs, work: Path, number: int, name: str, kind: str, graph: Graph, plan: Sequence[Fault]) -> Result:
+def carried_out(
+    runs: Runs, work: Path, number: int, name: str, kind: str, graph: Graph, plan: Sequence[Fault]
+) -> Result:
     folder, started, lost = work / f"plan-{number}", time.monotonic(), 0
     shutil.rmtree(folder, ignore_errors=True)
     try:
@@ -225,7 +229,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no plan after so long")
     parser.add_argument("--work", type=Path, help="keep results and what differs here, and go on from there")
     given = parser.parse_args()
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="holdfast-soak-", ignore_cleanup_errors=True) as temporary:
@@ -236,7 +240,9 @@ def main() -> None:
         left = [given.only] if given.only is not None else range(1, given.plans + 1 + LOSSY_PLANS)
         left = [number for number in left if number not in {each.number for each in results}]
         processes.make_data(work / "data", FRAMES)
-        spark = open_session(Path(temporary) / "session", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+        spark = open_session(
+            Path(temporary) / "session", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+        )
         runs = Runs(work, spark)
         for number in left:
             if time.monotonic() - began > given.seconds:

@@ -71,7 +71,9 @@ def process(case: str, work: Path, port: int) -> Any:
         def summed(cleaned):
             from pyspark.sql import functions as F
 
-            return cleaned.groupBy("k").agg(F.max("ts").alias("ts"), F.max("id").alias("id"), F.count("*").alias("n"), F.sum("v").alias("sum"))
+            return cleaned.groupBy("k").agg(
+                F.max("ts").alias("ts"), F.max("id").alias("id"), F.count("*").alias("n"), F.sum("v").alias("sum")
+            )
     else:
 
         @p.keyed("k", state="n bigint, sum bigint", emits="ts timestamp, k bigint, id bigint, n bigint, sum bigint")
@@ -142,8 +144,8 @@ def table(case: str, work: Path) -> list[tuple]:
 
 def record(case: str, work: Path, log: Path, port: int) -> None:
     """In a process of its own, with the recorder preloaded: one undisturbed run."""
-    from holdfast.engine.run import start_graph
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.run.run import start_graph
+    from holdfast.engine.session.session import close_session, open_session
 
     spark = open_session(work.parent / "session")
     handle = os.open(log, os.O_WRONLY | os.O_APPEND)
@@ -215,8 +217,8 @@ def until(reached: Any, run: Any, seconds: float = 60.0) -> None:
 
 def go_on(case: str, work: Path, log: Path, port: int, seed: int, points: list[int], ideal: list[tuple]) -> None:
     """In a process of its own: an image for each cut, and a run from it. A JSON line each."""
-    from holdfast.engine import torn
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine import reboot
+    from holdfast.engine.session.session import close_session, open_session
 
     disk = _fresh_disk(work)
     spark = open_session(work.parent / "session")
@@ -226,7 +228,7 @@ def go_on(case: str, work: Path, log: Path, port: int, seed: int, points: list[i
             disk.play(each)
         played = cut
         disk.image(random.Random(f"{seed}-{case}-{cut}"))
-        torn.boot_id = lambda cut=cut: f"boot after cut {cut}"
+        reboot.boot_id = lambda cut=cut: f"boot after cut {cut}"
         began = time.monotonic()
         verdict = _one(case, work, port, spark, ideal, [int(each) for each in disk.told])
         print(json.dumps({"case": case, "cut": cut, "s": round(time.monotonic() - began, 2), **verdict}), flush=True)
@@ -234,7 +236,7 @@ def go_on(case: str, work: Path, log: Path, port: int, seed: int, points: list[i
 
 
 def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answered: list[int]) -> dict[str, Any]:
-    from holdfast.engine.run import start_graph
+    from holdfast.engine.run.run import start_graph
     from holdfast.errors import HoldfastError
 
     sender = Sender(port, range(LIVE_ROWS, LIVE_ROWS + 2), _since(work))  # new rows come, whatever was lost
@@ -266,14 +268,22 @@ def _one(case: str, work: Path, port: int, spark: Any, ideal: list[tuple], answe
         lost, doubled = {*answered} - {*ids}, [i for i, count in Counter(ids).items() if count > 1]
         sums = Counter()
         wrong = []
-        for k, i, n, total, _ in sorted(rows, key=lambda row: (row[0], row[2])):
+        for k, i, _, total, _ in sorted(rows, key=lambda row: (row[0], row[2])):
             sums[k] += i
             if i % KEYS != k or total != sums[k]:
                 wrong.append(i)
         bad = {"lost": sorted(lost), "doubled": doubled, "wrong": wrong}
-        return {"is": "right" if not any(bad.values()) else "WRONG", "notes": notes, **({} if not any(bad.values()) else bad)}
+        return {
+            "is": "right" if not any(bad.values()) else "WRONG",
+            "notes": notes,
+            **({} if not any(bad.values()) else bad),
+        }
     if rows != ideal:
-        return {"is": "WRONG", "missing": [r for r in ideal if r not in rows][:5], "extra": [r for r in rows if r not in ideal][:5]}
+        return {
+            "is": "WRONG",
+            "missing": [r for r in ideal if r not in rows][:5],
+            "extra": [r for r in rows if r not in ideal][:5],
+        }
     return {"is": "right", "notes": notes}
 
 
@@ -311,7 +321,21 @@ def main() -> None:
     began = time.monotonic()
     asked.folder.mkdir(parents=True, exist_ok=True)
     recorder = asked.folder / "recorder.so"
-    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-D_LARGEFILE64_SOURCE", "-U_FORTIFY_SOURCE", "-o", recorder, RECORDER, "-ldl"], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            "-D_LARGEFILE64_SOURCE",
+            "-U_FORTIFY_SOURCE",
+            "-o",
+            recorder,
+            RECORDER,
+            "-ldl",
+        ],
+        check=True,
+    )
     found: list[dict[str, Any]] = []
     syncs: dict[str, float] = {}
     for place, case in enumerate(asked.cases):
@@ -330,7 +354,9 @@ def main() -> None:
         raise SystemExit(1)
 
 
-def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syncs: dict[str, float]) -> list[dict[str, Any]]:
+def _case(
+    case: str, asked: argparse.Namespace, recorder: Path, points: int, syncs: dict[str, float]
+) -> list[dict[str, Any]]:
     folder = asked.folder / case
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -343,7 +369,17 @@ def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syn
     roots = ":".join(disk.roots)
     env = {**os.environ, "LD_PRELOAD": str(recorder), "HOLDFAST_RECORD_LOG": str(log), "HOLDFAST_RECORD_ROOTS": roots}
     log.touch()
-    base = [sys.executable, "-m", "bench.soak_power", "--folder", str(asked.folder), "--port", str(port), "--seed", str(asked.seed)]
+    base = [
+        sys.executable,
+        "-m",
+        "bench.soak_power",
+        "--folder",
+        str(asked.folder),
+        "--port",
+        str(port),
+        "--seed",
+        str(asked.seed),
+    ]
     with open(folder / "recording.txt", "wb") as said:
         if subprocess.run([*base, "--record", case], env=env, stdout=said, stderr=said).returncode:
             raise SystemExit(f"{case}: the recorded run failed, see {folder / 'recording.txt'}")
@@ -364,7 +400,9 @@ def _case(case: str, asked: argparse.Namespace, recorder: Path, points: int, syn
         part = folder / "cuts.json"
         part.write_text(json.dumps({"cuts": cuts[first : first + PER_PROCESS], "ideal": ideal}))
         with open(folder / "going-on.txt", "ab") as said:
-            answer = subprocess.run([*base, "--go-on", case, "--cuts", str(part)], stdout=subprocess.PIPE, stderr=said, text=True)
+            answer = subprocess.run(
+                [*base, "--go-on", case, "--cuts", str(part)], stdout=subprocess.PIPE, stderr=said, text=True
+            )
         done = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith('{"case"')]
         for each in done:
             if each["is"] != "right":

@@ -28,7 +28,9 @@ SECONDS_MAX = 600
 def show(report: Report) -> None:
     if report.seeds % 1_000 == 0:
         rate = report.seeds / max(report.seconds, 1e-9)
-        say(f"  {report.protocol} on {report.graph}: {report.seeds:,} seeds, {report.broken_seeds} broken, {rate:.0f}/s")
+        say(
+            f"  {report.protocol} on {report.graph}: {report.seeds:,} seeds, {report.broken_seeds} broken, {rate:.0f}/s"
+        )
 
 
 def soak(protocol: str, seeds: int, first: int, each_graph: bool) -> tuple[Report, bool]:

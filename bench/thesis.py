@@ -26,9 +26,9 @@ import holdfast as hf
 __all__ = ["CIS", "EDGES", "ELEMENT_BYTES", "LAST", "MEASURED", "PROCESSES", "SENSORS", "UNITS", "make_data", "process"]
 
 PROCESSES = ("sp1", "sp2", "sp3", "sp4")
-UNITS = {"sp1": ("ecg", "filter", "qrs")} | {name: ("sensor1", "sensor2", "both", "mean") for name in PROCESSES[1:]}
-SENSORS = {"sp1": ("ecg",)} | {name: ("sensor1", "sensor2") for name in PROCESSES[1:]}
-LAST = {"sp1": ("qrs", "filter")} | {name: ("mean", "both") for name in PROCESSES[1:]}  # who is lost: one, then both
+UNITS = {"sp1": ("ecg", "filter", "qrs")} | dict.fromkeys(PROCESSES[1:], ("sensor1", "sensor2", "both", "mean"))
+SENSORS = {"sp1": ("ecg",)} | dict.fromkeys(PROCESSES[1:], ("sensor1", "sensor2"))
+LAST = {"sp1": ("qrs", "filter")} | dict.fromkeys(PROCESSES[1:], ("mean", "both"))  # who is lost: one, then both
 EDGES = {"sp1": 2, "sp2": 3, "sp3": 4, "sp4": 5}  # between operators
 # On the thesis' wire, if all its streams run at the rate of a sensor.
 ELEMENT_BYTES = {"sp1": 73, "sp2": 80, "sp3": 80, "sp4": 80}
@@ -129,7 +129,9 @@ def _chain(made: hf.StreamProcess) -> None:
         if x.empty:
             return state, pd.DataFrame({"ts": x.ts, "k": x.k, "value": x.value, "beats": pd.Series([], dtype="int64")})
         last, before, height, since, beats = (
-            tuple(state.iloc[0][["last", "before", "height", "since", "beats"]]) if len(state) else (0.0, 0.0, 0.1, 0, 0)
+            tuple(state.iloc[0][["last", "before", "height", "since", "beats"]])
+            if len(state)
+            else (0.0, 0.0, 0.1, 0, 0)
         )
         found, counts = [], []
         for at, value in enumerate(x.value.tolist()):
@@ -142,7 +144,9 @@ def _chain(made: hf.StreamProcess) -> None:
             elif since > 720:
                 height *= 0.999
             before, last = last, value
-        after = pd.DataFrame({"k": [0], "last": [last], "before": [before], "height": [height], "since": [since], "beats": [beats]})
+        after = pd.DataFrame(
+            {"k": [0], "last": [last], "before": [before], "height": [height], "since": [since], "beats": [beats]}
+        )
         out = x.iloc[found].assign(beats=np.array(counts, np.int64))
         return after.astype({"k": "int32", "since": "int64", "beats": "int64"}), out[["ts", "k", "value", "beats"]]
 
@@ -155,7 +159,9 @@ def _sensor(made: hf.StreamProcess, name: str, source: str, *, is_fed_back: bool
         """The newest mean that came back stays in force until the next one."""
         mean, seen = (float(state["mean"].iloc[0]), int(state.seen.iloc[0])) if len(state) else (0.0, 0)
         mean = float(back.value.iloc[-1]) if len(back) else mean
-        after = pd.DataFrame({"k": [0], "seen": [seen + len(own)], "mean": [mean]}).astype({"k": "int32", "seen": "int64"})
+        after = pd.DataFrame({"k": [0], "seen": [seen + len(own)], "mean": [mean]}).astype(
+            {"k": "int32", "seen": "int64"}
+        )
         return after, own.assign(value=own.value * (0.5 if mean > THRESHOLD else 1.0))[["ts", "k", "value"]]
 
     function = damped if is_fed_back else alone
@@ -180,7 +186,9 @@ def _joined(made: hf.StreamProcess) -> None:
         width = np.diff(one[0], prepend=one[0][0])
         area = _sums(total * width, len(sensor1))
         kept = {"times1": one[0], "values1": one[1], "times2": two[0], "values2": two[1]}
-        after = pd.DataFrame({"k": [0], **{name: [part[-WINDOW:]] for name, part in kept.items()}}).astype({"k": "int32"})
+        after = pd.DataFrame({"k": [0], **{name: [part[-WINDOW:]] for name, part in kept.items()}}).astype(
+            {"k": "int32"}
+        )
         return after, sensor1.assign(value=area)[["ts", "k", "value"]]
 
     @made.keyed("k", state="times array<double>, values array<double>", emits=_ELEMENT, apart=True)
@@ -190,7 +198,9 @@ def _joined(made: hf.StreamProcess) -> None:
         times, values = _window(state, "", both)
         counts = np.minimum(np.arange(len(values) - len(both), len(values)) + 1, WINDOW)
         out = both.assign(value=_sums(values, len(both)) / counts)
-        after = pd.DataFrame({"k": [0], "times": [times[-WINDOW:]], "values": [values[-WINDOW:]]}).astype({"k": "int32"})
+        after = pd.DataFrame({"k": [0], "times": [times[-WINDOW:]], "values": [values[-WINDOW:]]}).astype(
+            {"k": "int32"}
+        )
         return after, out[["ts", "k", "value"]]
 
 

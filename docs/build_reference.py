@@ -72,7 +72,9 @@ def public_methods(kind: type) -> list[tuple[str, Any]]:
     return [
         (name, thing)
         for name, thing in vars(kind).items()
-        if not name.startswith("_") and name not in INTERNAL and (inspect.isfunction(thing) or isinstance(thing, property))
+        if not name.startswith("_")
+        and name not in INTERNAL
+        and (inspect.isfunction(thing) or isinstance(thing, property))
     ]
 
 
@@ -116,8 +118,8 @@ def commands() -> list[str]:
 def build() -> str:
     import holdfast as hf
     from holdfast import testing
-    from holdfast.engine.run import Run
-    from holdfast.engine.status import SinkStatus, SourceStatus, Status, UnitStatus
+    from holdfast.engine.observe.status import SinkStatus, SourceStatus, Status, UnitStatus
+    from holdfast.engine.run.run import Run
     from holdfast.graph import protections
 
     parts = [HEAD, "## A process\n", *class_part("hf.StreamProcess", hf.StreamProcess)]
@@ -145,7 +147,9 @@ def fields_part(kind: type) -> str:
     """The fields of a typed answer, with the comments beside them."""
     source = inspect.getsource(kind)
     lines = [f"### `{kind.__name__}`\n", text_of(kind), ""]
-    for name, annotation, comment in re.findall(r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*)?(?:  # (.*))?$", source, flags=re.MULTILINE):
+    for name, annotation, comment in re.findall(
+        r"^    (\w+): ([^=#\n]+?)(?: = [^#\n]*)?(?:  # (.*))?$", source, flags=re.MULTILINE
+    ):
         lines.append(f"- `{name}`: `{annotation.strip()}`" + (f": {comment}" if comment else ""))
     return "\n".join(lines) + "\n"
 
@@ -153,5 +157,9 @@ def fields_part(kind: type) -> str:
 if __name__ == "__main__":
     built, page = build(), HERE / "reference.md"
     if "--check" in sys.argv:
-        sys.exit(0 if page.exists() and page.read_text() == built else "docs/reference.md is not current: run docs/build_reference.py")
+        sys.exit(
+            0
+            if page.exists() and page.read_text() == built
+            else "docs/reference.md is not current: run docs/build_reference.py"
+        )
     page.write_text(built)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from holdfast.apps.telemonitoring.page import collect, limits_of, write_page
 from holdfast.cli.reaching import change_log
-from holdfast.graph.loading import load
+from holdfast.declare.loading import load
 
 EXAMPLES = Path(__file__).resolve().parent
 PROGRAMS = {
@@ -59,7 +59,11 @@ def kiln_results(folder: Path) -> None:
                 from damped d join read_parquet('{folder}/probes/*.parquet') p using (ts, zone)
                 group by 1, 2 having zone = 1 order by 1"""
         ).fetchall()
-    show("kiln.duckdb, table damped: zone 1 in steps of 15 s", ["from", "zone", "measured °C", "damped °C", "damped readings"], rows)
+    show(
+        "kiln.duckdb, table damped: zone 1 in steps of 15 s",
+        ["from", "zone", "measured °C", "damped °C", "damped readings"],
+        rows,
+    )
 
 
 def watch_the_ward(folder: Path) -> list[dict]:
@@ -72,8 +76,9 @@ def watch_the_ward(folder: Path) -> list[dict]:
             time.sleep(0.1)
         for patient, note, values in CHANGES:
             change = run.set(key=patient, note=note, **values)
-            console.print(f"    run.set({values}, key={patient!r}, note={note!r})   from frame {change.frame} on",
-                          soft_wrap=True)
+            console.print(
+                f"    run.set({values}, key={patient!r}, note={note!r})   from frame {change.frame} on", soft_wrap=True
+            )
         run.wait()
     return change_log(folder / "state" / "ward_4")
 

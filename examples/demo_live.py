@@ -19,7 +19,7 @@ from rich.console import Console
 from holdfast.apps.telemonitoring.devices import Devices, messages
 from holdfast.apps.telemonitoring.page import limits_of, write_page
 from holdfast.apps.telemonitoring.picture import Watched
-from holdfast.graph.loading import load
+from holdfast.declare.loading import load
 from tests.services.mosquitto import Mosquitto
 from tests.services.postgres import PostgresServer
 

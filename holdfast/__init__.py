@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 # `hf.frames(10)` is a word, `holdfast.frames` also a package: the package can be called.
 from holdfast import frames
+from holdfast.declare.process import StreamProcess
 from holdfast.errors import Finding, HoldfastError
 from holdfast.graph.hosting import backup
 from holdfast.graph.model import ARRIVAL
 from holdfast.graph.options import feedback, rows
-from holdfast.graph.process import StreamProcess
 from holdfast.graph.promises import in_order, in_order_across, loses, lossless, within
 from holdfast.graph.protections import checkpoint, ecoc, elements, none, uncoordinated
 from holdfast.graph.restarting import restarts
 from holdfast.graph.secrets import secret
 
 if TYPE_CHECKING:
-    from holdfast.engine.supervise import supervise
+    from holdfast.engine.plain.supervise import supervise
     from holdfast.sinks import write
     from holdfast.sinks.once import once
     from holdfast.sources import read
@@ -63,7 +63,7 @@ _LAZY = {
     "read": ("holdfast.sources.read", None),
     "write": ("holdfast.sinks.write", None),
     "once": ("holdfast.sinks.once", "once"),
-    "supervise": ("holdfast.engine.supervise", "supervise"),
+    "supervise": ("holdfast.engine.plain.supervise", "supervise"),
 }
 
 

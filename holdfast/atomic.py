@@ -18,7 +18,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["drafted", "make_folder", "put_in_place", "sweep", "sync_file", "sync_folder", "sync_names", "sync_way", "write_whole"]
+__all__ = [
+    "drafted",
+    "make_folder",
+    "put_in_place",
+    "sweep",
+    "sync_file",
+    "sync_folder",
+    "sync_names",
+    "sync_way",
+    "write_whole",
+]
 
 _DRAFT = ".draft"
 _IS_DRAFT = re.compile(r"\.\d+-\d+\.draft$")  # as `drafted` names them: a user's file may end in .draft too

@@ -57,7 +57,13 @@ class Finding:
     def __post_init__(self) -> None:
         """However a value got into the text: it does not stay there."""
         what, why = hidden(self.code, self.what, self.why)
-        for field, text in (("what", what), ("why", why), ("where", self.where), ("effect", self.effect), ("do", self.do)):
+        for field, text in (
+            ("what", what),
+            ("why", why),
+            ("where", self.where),
+            ("effect", self.effect),
+            ("do", self.do),
+        ):
             object.__setattr__(self, field, redacted(text))
 
     def __str__(self) -> str:

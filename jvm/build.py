@@ -1,4 +1,4 @@
-"""Build holdfast/engine/jars/holdfast.jar from jvm/holdfast/*.java.
+"""Build holdfast/engine/session/jars/holdfast.jar from jvm/holdfast/*.java.
 
 The jar is committed, so that users need no compiler. It is reproducible: fixed
 times, fixed order, no manifest beyond the version line. tests/engine/test_jar.py
@@ -20,7 +20,7 @@ from pathlib import Path
 __all__ = ["JAR", "build", "compile_classes", "find_javac"]
 
 HERE = Path(__file__).resolve().parent
-JAR = HERE.parent / "holdfast" / "engine" / "jars" / "holdfast.jar"
+JAR = HERE.parent / "holdfast" / "engine" / "session" / "jars" / "holdfast.jar"
 # Spark 4 needs Java 17; newer compilers must not use newer class files.
 RELEASE = "17"
 # The earliest time a zip entry can hold: the same bytes on every machine.

@@ -27,7 +27,9 @@ _TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",
 
 def names() -> st.SearchStrategy[str]:
     """Any name that is not ours."""
-    found = st.one_of(st.sampled_from(NASTY), _TEXT, st.lists(st.sampled_from(NASTY), min_size=2, max_size=3).map("".join))
+    found = st.one_of(
+        st.sampled_from(NASTY), _TEXT, st.lists(st.sampled_from(NASTY), min_size=2, max_size=3).map("".join)
+    )
     return found.filter(lambda name: folded(name) not in RESERVED)
 
 

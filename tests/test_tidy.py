@@ -19,7 +19,9 @@ PURE = ("graph", "frames", "levels", "protocols", "models")
 NOT_PURE = {"pyspark", "py4j", "time", "socket", "random", "secrets", "uuid", "threading", "asyncio"}
 CODE = re.compile(r"\bHF-[A-Z]\d{3}\b")
 # Folders of whoever wrote it; they mean nothing on another machine.
-MACHINE_PATH = re.compile(r"/(?:work|root|home/\w+)/|/tmp/\w+/|https?://[\w.-]*(?:pypi|mirror|proxy)[\w.-]*", re.IGNORECASE)
+MACHINE_PATH = re.compile(
+    r"/(?:work|root|home/\w+)/|/tmp/\w+/|https?://[\w.-]*(?:pypi|mirror|proxy)[\w.-]*", re.IGNORECASE
+)
 
 
 def name_of(path: Path) -> str:
@@ -135,8 +137,6 @@ def test_every_section_is_about_an_error_that_exists():
 
 def test_the_docs_call_errors_what_the_code_calls_them():
     text = "\n".join(path.read_text() for path in MODULES)
-    strangers = [
-        f"{code} {name}" for code, name in sections().items() if not re.search(rf'"{name}"', text)
-    ]
+    strangers = [f"{code} {name}" for code, name in sections().items() if not re.search(rf'"{name}"', text)]
 
     assert strangers == []

@@ -280,7 +280,11 @@ class Disk:
                 target.mkdir(mode=0o700)
                 self._lay_out(target, other, chance)
             else:
-                way = "all" if chance is None else chance.choices(("none", "all", "zeros", "pages", "prefix"), (3, 2, 1, 2, 2))[0]
+                way = (
+                    "all"
+                    if chance is None
+                    else chance.choices(("none", "all", "zeros", "pages", "prefix"), (3, 2, 1, 2, 2))[0]
+                )
                 target.write_bytes(self._files[other].left(chance or random, way))
 
 

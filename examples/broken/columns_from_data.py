@@ -1,6 +1,8 @@
 """pivot() without values looks into the data for its columns; a stream has one schema. Seen by `check` with types."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("columns_from_data", frame="1 second", time="ts")

@@ -1,6 +1,8 @@
 """The values are named, so the columns are known before the first frame."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("columns_from_data", frame="1 second", time="ts")

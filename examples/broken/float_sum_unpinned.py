@@ -1,6 +1,8 @@
 """A float sum over frames read in four chunks depends on which chunk is added first. Seen by `check` with types."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("float_sum_unpinned", frame="1 second", time="ts", chunks=4)

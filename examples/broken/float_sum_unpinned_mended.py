@@ -1,6 +1,8 @@
 """Without chunks= the sum is pinned to one chunk and one partition."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("float_sum_unpinned", frame="1 second", time="ts")

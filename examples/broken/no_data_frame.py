@@ -1,6 +1,8 @@
 """The function returns rows instead of a DataFrame. Seen by `check` with types."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("no_data_frame", frame="1 second", time="ts")

@@ -1,6 +1,8 @@
 """rand() gives other numbers when the frame is replayed. Seen by `check` with types."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("non_deterministic", frame="1 second", time="ts")

@@ -1,6 +1,8 @@
 """A hash of the element's own columns is as good as chance, and the same each time."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("non_deterministic", frame="1 second", time="ts")

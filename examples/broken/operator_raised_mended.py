@@ -1,6 +1,8 @@
 """The function can be called on an empty DataFrame."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("operator_raised", frame="1 second", time="ts")

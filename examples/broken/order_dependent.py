@@ -1,6 +1,8 @@
 """first() takes whichever row comes first, and no order is promised. Seen by `check` with types."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("order_dependent", frame="1 second", time="ts")

@@ -1,6 +1,8 @@
 """The value of the earliest element."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("order_dependent", frame="1 second", time="ts")

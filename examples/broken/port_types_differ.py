@@ -1,6 +1,8 @@
 """The operator reads column 'celcius'; the source has 'celsius'. Seen by `check` with types."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("port_types_differ", frame="1 second", time="ts")

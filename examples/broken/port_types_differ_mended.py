@@ -1,6 +1,8 @@
 """The column the stream has."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("port_types_differ", frame="1 second", time="ts")

@@ -1,6 +1,8 @@
 """The element's own time."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("reads_clock", frame="1 second", time="ts")

@@ -1,6 +1,8 @@
 """A Spark column at module level needs a session that is not there yet."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 HOT = F.col("celsius") > 80  # HF-G026

@@ -1,6 +1,8 @@
 """The column is made inside the function."""
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 import holdfast as hf
 
 p = hf.StreamProcess("session_needed_at_import", frame="1 second", time="ts")

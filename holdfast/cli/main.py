@@ -23,8 +23,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from holdfast.apps.telemonitoring import command as telemonitoring
-from holdfast.cli import adopting, render, setting_aside, simulating, verifying, watching
+from holdfast.cli import adopting, render, setting_aside, simulating, telemonitoring, verifying, watching
 from holdfast.errors import Finding, HoldfastError, ProcessRefused, UsageError
 
 __all__ = ["app", "main"]
@@ -77,9 +76,14 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def everywhere(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="versions of Holdfast, PySpark and Python")
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="versions of Holdfast, PySpark and Python"
+        ),
     ] = False,
-    profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")
+    ] = None,
 ) -> None:
     """Stream processes on PySpark that keep their promises."""
     if profile is not None:
@@ -149,16 +153,28 @@ def show(
 @app.command()
 def run(
     file: File,
-    fresh: Annotated[list[str] | None, typer.Option(metavar="OP", help="this changed operator starts with empty state")] = None,
+    fresh: Annotated[
+        list[str] | None, typer.Option(metavar="OP", help="this changed operator starts with empty state")
+    ] = None,
     keep: Annotated[list[str] | None, typer.Option(metavar="OP", help="this changed operator keeps its state")] = None,
     state: State = None,
-    rate: Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="R", help='pace: "as recorded", 10x, fast, or rows a second')
+    ] = None,
     until_frame: Annotated[int | None, typer.Option(metavar="N", help="stop after frame N")] = None,
-    profile: Annotated[str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="settings of [profile.NAME] in holdfast.toml")
+    ] = None,
     from_frame: Annotated[int | None, typer.Option(metavar="N", help="replay from this frame on, with --into")] = None,
-    from_time: Annotated[str | None, typer.Option(metavar="T", help="replay from the frame of this time on, with --into")] = None,
-    until: Annotated[str | None, typer.Option(metavar="N|T", help="replay up to this frame or time, with --into")] = None,
-    into: Annotated[str | None, typer.Option(metavar="TABLE|DIR/", help="replay kept input into this table or folder")] = None,
+    from_time: Annotated[
+        str | None, typer.Option(metavar="T", help="replay from the frame of this time on, with --into")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="N|T", help="replay up to this frame or time, with --into")
+    ] = None,
+    into: Annotated[
+        str | None, typer.Option(metavar="TABLE|DIR/", help="replay kept input into this table or folder")
+    ] = None,
     metrics: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="serve /metrics and /healthz there")] = None,
     metrics_open: Annotated[bool, typer.Option("--metrics-open", help="HOST may be one that others can reach")] = False,
     as_json: Json = False,
@@ -169,7 +185,13 @@ def run(
     process = _load(file)
     if into is not None or from_frame is not None or from_time is not None or until is not None:
         asked = {"into": into, "from_frame": from_frame, "from_time": from_time, "until": until}
-        said = {"state": state, "rate": rate, "profile": profile, "metrics": metrics, "metrics_open": metrics_open or None}
+        said = {
+            "state": state,
+            "rate": rate,
+            "profile": profile,
+            "metrics": metrics,
+            "metrics_open": metrics_open or None,
+        }
         decided = {"--fresh": fresh, "--keep": keep, "--until-frame": until_frame}
         raise typer.Exit(replay_until_done(process, file, asked, said, decided, as_json=as_json))
     raise typer.Exit(
@@ -191,9 +213,13 @@ def run(
 
 @app.command()
 def status(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="process; all below .holdfast when left out")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FILE]", help="process; all below .holdfast when left out")
+    ] = None,
     state: State = None,
-    edges: Annotated[bool, typer.Option("--edges", help="every edge: who is where, and whether it is consistent")] = False,
+    edges: Annotated[
+        bool, typer.Option("--edges", help="every edge: who is where, and whether it is consistent")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What a running process does; whether it keeps promises."""
@@ -218,7 +244,9 @@ def status(
 def set_(
     file: File,
     values: Annotated[list[str] | None, typer.Argument(metavar="name=value ...")] = None,
-    for_key: Annotated[str | None, typer.Option("--for", metavar="KEY", help="only for this key (parameters with per=)")] = None,
+    for_key: Annotated[
+        str | None, typer.Option("--for", metavar="KEY", help="only for this key (parameters with per=)")
+    ] = None,
     note: Annotated[str, typer.Option(help="why, for the log")] = "",
     log: Annotated[bool, typer.Option("--log", help="show the changes so far")] = False,
     state: State = None,
@@ -252,7 +280,9 @@ def set_(
     for entry in answer.get("log", ()):
         whom = f" for {entry['key']}" if entry["key"] else ""
         note = f"   {entry['note']}" if entry["note"] else ""
-        print(f"{entry['at']}  frame {entry['frame']:,}  {entry['name']} = {entry['value']}{whom}  {entry['who']}{note}")
+        print(
+            f"{entry['at']}  frame {entry['frame']:,}  {entry['name']} = {entry['value']}{whom}  {entry['who']}{note}"
+        )
 
 
 @app.command()
@@ -273,7 +303,7 @@ app.add_typer(telemonitoring.app, name="demo")
 
 
 def _load(file: str) -> Any:
-    from holdfast.graph.loading import load
+    from holdfast.declare.loading import load
 
     return load(file)
 
@@ -326,7 +356,7 @@ def _leave(end: SystemExit) -> NoReturn:
     code = end.code if isinstance(end.code, int) else int(end.code is not None)
     if isinstance(end.code, str):
         print(end.code, file=sys.stderr)
-    threading._shutdown()  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
+    threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does: threads that are waited for, what is registered, what is still to be written
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # closed, or nobody reads it any more

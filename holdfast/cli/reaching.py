@@ -23,14 +23,16 @@ def state_dirs(named: str | None, state: Path | None = None) -> list[Path]:
         return [state]
     if named is None:
         # A replay is looked at by its name: it would stand beside its original wherever that is meant.
-        found = sorted(note.parent for note in FOLDER.glob("*/deployment.json") if not (note.parent / "replay.json").exists())
+        found = sorted(
+            note.parent for note in FOLDER.glob("*/deployment.json") if not (note.parent / "replay.json").exists()
+        )
         if not found:
             raise _nothing_here("no process has run in this folder.", f"{FOLDER}/ has no state folder")
         return found
     if _is_file(named):
-        from holdfast.engine.folder import state_folder
+        from holdfast.declare.loading import load
         from holdfast.engine.profile import load_profile
-        from holdfast.graph.loading import load
+        from holdfast.engine.state_folder import state_folder
 
         graph = load(named).graph()
         return [state_folder(graph, load_profile(beside=graph.base).state)]
@@ -58,7 +60,7 @@ def _nothing_here(what: str, why: str) -> UsageError:
 
 def ask(folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     """One question to the run that holds the folder; its error becomes ours."""
-    from holdfast.engine.control import call
+    from holdfast.engine.observe.control import call
 
     answer = call(folder.absolute(), request)
     if "error" in answer and "exit" in answer:
@@ -116,7 +118,7 @@ def assignments(words: list[str]) -> dict[str, Any]:
 
 def change_log(folder: Path) -> list[dict[str, Any]]:
     """All changes so far, of a process that runs or not."""
-    from holdfast.engine.config import Config
+    from holdfast.engine.flow.parameters import Config
 
     if not (folder / "config").is_dir():
         return []

@@ -79,14 +79,27 @@ def graph_fields(graph: Any, units: Any) -> dict[str, Any]:
         "frame_ms": graph.frame_ms,
         "sources": [{"name": each.name, "reads": each.reader.describe(), "line": each.line} for each in graph.sources],
         "operators": [
-            {"name": each.name, "kind": each.kind, "inputs": [edge.stream for edge in each.inputs], "outputs": each.outputs, "line": each.line}
+            {
+                "name": each.name,
+                "kind": each.kind,
+                "inputs": [edge.stream for edge in each.inputs],
+                "outputs": each.outputs,
+                "line": each.line,
+            }
             for each in graph.operators
         ],
         "sinks": [
-            {"name": each.name, "stream": each.stream, "writes": each.writer.describe(), "promises": [str(promise) for promise in each.promises]}
+            {
+                "name": each.name,
+                "stream": each.stream,
+                "writes": each.writer.describe(),
+                "promises": [str(promise) for promise in each.promises],
+            }
             for each in graph.sinks
         ],
-        "units": [{"name": each.name, "operators": each.operators, "outputs": each.outputs, "why": each.why} for each in units],
+        "units": [
+            {"name": each.name, "operators": each.operators, "outputs": each.outputs, "why": each.why} for each in units
+        ],
     }
 
 
@@ -118,14 +131,22 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         late = f"   late {source['late']:,}" if source["late"] else ""
         late += f"   bad {source['bad']:,}" if source.get("bad") else ""
         verb = "waits" if source["waiting"] == 1 else "wait"
-        waits = f"   {counted(source['waiting'], 'frame')} {verb} ({_megabytes(source)})" if source["waiting"] > 0 else ""
+        waits = (
+            f"   {counted(source['waiting'], 'frame')} {verb} ({_megabytes(source)})" if source["waiting"] > 0 else ""
+        )
         end = "   ended" if source["ended"] else f"   {source['why']}" if source.get("why") else ""
-        lines.append(f"  source {source['name']:<14} {source['sealed']:>8,} sealed   {counted(source['rows'], 'row')}{late}{waits}{end}")
+        lines.append(
+            f"  source {source['name']:<14} {source['sealed']:>8,} sealed   {counted(source['rows'], 'row')}{late}{waits}{end}"
+        )
     for unit in status.get("units", ()):
         why = f"   {unit['behind']:,} behind" if unit.get("behind", 0) > 1 else ""
         why += f"   restarted {counted(unit['restarts'], 'time')}" if unit.get("restarts") else ""
         if unit.get("host"):
-            kept = f", backup at {unit['stored']:,}, {_since(unit['stored_s'])} old" if unit.get("stored") is not None else ""
+            kept = (
+                f", backup at {unit['stored']:,}, {_since(unit['stored_s'])} old"
+                if unit.get("stored") is not None
+                else ""
+            )
             why += f"   on {unit['host']}{kept}"
         why += f"   {counted(unit['too_late'], 'row')} too late" if unit.get("too_late") else ""
         why += f"   {unit['marked']}" if unit.get("marked") else ""
@@ -136,7 +157,9 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     for sink in status.get("sinks", ()):
         away = f"   AWAY {sink['why']}" if sink.get("state") == "AWAY" else ""
         away += f"   {sink['marked']}" if sink.get("marked") else ""
-        lines.append(f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{_refused(sink)}{away}")
+        lines.append(
+            f"  sink   {sink['name']:<14} {sink['written']:>8,} written  {counted(sink['rows'], 'row')}{_refused(sink)}{away}"
+        )
     lines += _promise_lines(status)
     for name, value in status.get("params", {}).items():
         per = "".join(f"; {key}: {other}" for key, other in value["per"].items())
@@ -146,22 +169,38 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         lines.append("  " + status["error"].replace("\n", "\n  "))
     elif status.get("last_error"):
         at = status.get("last_error_at")
-        lines.append(f"  last error            {status['last_error']}" + (f", holdfast trace {at[0]} {at[1]}" if at else ""))
+        lines.append(
+            f"  last error            {status['last_error']}" + (f", holdfast trace {at[0]} {at[1]}" if at else "")
+        )
     return lines
 
 
 def edge_lines(edges: Sequence[Mapping[str, Any]]) -> list[str]:
     """Every edge of a run: who is where, and whether a loss would be made good."""
-    rows = [("edge", "produced", "queue", "consumed", "now", "stored out", "stored in", "from their backups")]
+    rows: list[tuple[str, ...]] = [
+        ("edge", "produced", "queue", "consumed", "now", "stored out", "stored in", "from their backups")
+    ]
     for edge in edges:
         now = "exact" if edge["exact"] else "relaxed" if edge["relaxed"] else "BROKEN"
         lost = {None: "not promised", True: "lossless", False: "BROKEN"}[edge["stored"]]
         late = f" (-{edge['delay']})" if edge["delay"] else ""
         queue = f"({edge['queue_after']:,}, {edge['queue_upto']:,}]"
         stored = ["" if edge[key] is None else f"{edge[key]:,}" for key in ("stored_out", "stored_in")]
-        rows.append((f"{edge['stream']} -> {edge['consumer']}{late}", f"{edge['produced']:,}", queue, f"{edge['consumed']:,}", now, *stored, lost))
+        rows.append(
+            (
+                f"{edge['stream']} -> {edge['consumer']}{late}",
+                f"{edge['produced']:,}",
+                queue,
+                f"{edge['consumed']:,}",
+                now,
+                *stored,
+                lost,
+            )
+        )
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def _condition(status: Mapping[str, Any]) -> str:
@@ -206,7 +245,9 @@ def is_degraded(status: Mapping[str, Any]) -> bool:
 
 def summary(status: Mapping[str, Any], again: str) -> str:
     """The last line of a run."""
-    rows = ", ".join(f"{counted(sink['rows'], 'row')} to {sink['name']}{_refused(sink)}" for sink in status.get("sinks", ()))
+    rows = ", ".join(
+        f"{counted(sink['rows'], 'row')} to {sink['name']}{_refused(sink)}" for sink in status.get("sinks", ())
+    )
     late = sum(source["late"] for source in status.get("sources", ()))
     bad = sum(source.get("bad", 0) for source in status.get("sources", ()))
     line = f"{status['process']}  {status['state']:<10} {counted(status['frame'], 'frame')}"

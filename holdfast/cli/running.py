@@ -21,7 +21,9 @@ from holdfast.errors import UsageError
 __all__ = ["replay_until_done", "run_until_done"]
 
 
-def run_until_done(process: Any, file: str, *, as_json: bool, state: Path | None, rate: str | None, **settings: Any) -> int:
+def run_until_done(
+    process: Any, file: str, *, as_json: bool, state: Path | None, rate: str | None, **settings: Any
+) -> int:
     """The exit code. Errors of the run are raised."""
     begin = partial(process.start, state=state, rate=_number(rate), **settings)
     return _shown(begin, f"holdfast run {file}", as_json)
@@ -31,7 +33,7 @@ def replay_until_done(
     process: Any, file: str, asked: dict[str, Any], said: dict[str, Any], decided: dict[str, Any], *, as_json: bool
 ) -> int:
     """The same for a replay; what belongs to an ordinary run has no meaning here."""
-    from holdfast.engine.replay import start_replay
+    from holdfast.engine.run.replay import start_replay
 
     stray = next((word for word, value in decided.items() if value), None)
     both = asked["from_frame"] is not None and asked["from_time"] is not None

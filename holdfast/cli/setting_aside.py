@@ -18,7 +18,9 @@ Of = Annotated[str | None, typer.Option("--of", metavar="NAME|FILE", help="proce
 
 def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Late rows, unreadable records and rows an operator raised on.", no_args_is_help=True, rich_markup_mode=None
+        help="Late rows, unreadable records and rows an operator raised on.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     group.command("ls")(ls)
     group.command("show")(show)
@@ -67,7 +69,9 @@ def show(
 
 def put_back(
     items: Annotated[list[str], typer.Argument(metavar="ITEM ...", help="as `ls` names them, or their ends")],
-    to: Annotated[str | None, typer.Option("--to", metavar="SOURCE", help="ITEMs are Parquet files of your own: mended rows")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="SOURCE", help="ITEMs are Parquet files of your own: mended rows")
+    ] = None,
     of: Of = None,
     state: State = None,
     as_json: Json = False,

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-_PROTOCOLS = (
-    "none, checkpoint, uncoordinated, ecoc, extended, two_phase; mixed: a lossless one drawn for each unit; mixed_lossy: any"
-)
+_PROTOCOLS = "none, checkpoint, uncoordinated, ecoc, extended, two_phase; mixed: a lossless one drawn for each unit; mixed_lossy: any"
 _GRAPHS = (
     "sp1 a chain, sp2 a join, sp3 a cycle, sp4 two cycles, diamond, random without cycles, cycles at random, "
     "or all that the protocol runs on"
@@ -39,7 +37,9 @@ def add_to(app: typer.Typer) -> None:
 def simulate(
     protocol: Annotated[str, typer.Option(metavar="P", help=_PROTOCOLS)],
     graph: Annotated[str, typer.Option(metavar="G", help=_GRAPHS)] = "all",
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="how many schedules in all, spread over the graphs")] = 1_000,
+    seeds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="how many schedules in all, spread over the graphs")
+    ] = 1_000,
     first: Annotated[int, typer.Option(metavar="S", help="the first seed of each graph")] = 0,
     workers: Annotated[int | None, typer.Option(metavar="W", min=1, help="processes (all cores)")] = None,
 ) -> None:

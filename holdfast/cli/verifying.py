@@ -24,15 +24,22 @@ from holdfast.cli import render
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.faults.verifying import Bench, Ran, Verified
+    from holdfast.verify.verifying import Bench, Ran, Verified
 
 __all__ = ["add_to"]
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="Python file with the process; FILE:name if it has several")]
 Frames = Annotated[int | None, typer.Option(metavar="N", help="run the first N frames only")]
-Rate = Annotated[str | None, typer.Option(metavar="R", help='pace: "as recorded" (where a delay is promised), 10x, fast')]
-Input = Annotated[str | None, typer.Option("--input", metavar="log[:last-T]", help="take the input from the source log of its state folder")]
-State = Annotated[Path | None, typer.Option("--state", metavar="DIR", help="that state folder (default: .holdfast/NAME)")]
+Rate = Annotated[
+    str | None, typer.Option(metavar="R", help='pace: "as recorded" (where a delay is promised), 10x, fast')
+]
+Input = Annotated[
+    str | None,
+    typer.Option("--input", metavar="log[:last-T]", help="take the input from the source log of its state folder"),
+]
+State = Annotated[
+    Path | None, typer.Option("--state", metavar="DIR", help="that state folder (default: .holdfast/NAME)")
+]
 Keep = Annotated[Path | None, typer.Option(metavar="DIR", help="leave states, outputs and logs of the runs here")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output")]
 
@@ -50,19 +57,32 @@ def verify(
     state: State = None,
     frames: Frames = None,
     rate: Rate = None,
-    oracle: Annotated[str, typer.Option(metavar="all|N|none", help="frames of each output that are computed a second time, another way")] = "8",
+    oracle: Annotated[
+        str,
+        typer.Option(metavar="all|N|none", help="frames of each output that are computed a second time, another way"),
+    ] = "8",
     keep: Keep = None,
     as_json: Json = False,
 ) -> None:
     """Run a process undisturbed and through a fault plan. Says which promises were kept."""
+    from holdfast.declare.loading import load
     from holdfast.faults.plans import Victims, fitted, parsed
-    from holdfast.graph.loading import load
     from holdfast.oracle.asking import asked_for, not_asked
 
     asked = asked_for(oracle)
     graph = load(file).graph()
     plan = fitted(parsed(_text(faults), str(faults)), Victims.of(graph), str(faults))
-    again = _again("verify", file, input=input_, state=state, faults=faults, seed=seed, frames=frames, rate=rate, oracle=None if oracle == "8" else oracle)
+    again = _again(
+        "verify",
+        file,
+        input=input_,
+        state=state,
+        faults=faults,
+        seed=seed,
+        frames=frames,
+        rate=rate,
+        oracle=None if oracle == "8" else oracle,
+    )
     with _bench(graph, file, keep, input_, state, until=frames, rate=rate) as bench:
         ideal = bench.ideal(keep_all=asked is not None)
         recomputed = not_asked(graph) if asked is None else bench.recompute(ideal, asked, seed)
@@ -94,8 +114,8 @@ def chaos(
     as_json: Json = False,
 ) -> None:
     """Run a process through random fault plans. Each can be repeated by its line."""
+    from holdfast.declare.loading import load
     from holdfast.faults.plans import drawn_plan
-    from holdfast.graph.loading import load
 
     graph = load(file).graph()
     is_fine = True
@@ -109,7 +129,10 @@ def chaos(
             is_fine &= found.is_fine
             report = _reported(graph, found, again) if not found.is_fine or only is not None else None
             if as_json:
-                print(render.as_json({"process": graph.name, "plan": number, **found.to_json(), "again": again}), flush=True)
+                print(
+                    render.as_json({"process": graph.name, "plan": number, **found.to_json(), "again": again}),
+                    flush=True,
+                )
             else:
                 _print_plan(number, found, again, report)
     if not as_json:
@@ -137,7 +160,10 @@ def _answer(found: Verified) -> Iterator[str]:
     if found.faulty.exit_code:
         yield f"  the faulty run never finished: exit {found.faulty.exit_code} each time; what it has not written counts as lost"
         yield from (f"    {line}" for line in found.faulty.said.splitlines())
-    widths = [max([len(each.measured) for each in found.verdicts] + [8]), max([len(each.promised) for each in found.verdicts] + [8])]
+    widths = [
+        max([len(each.measured) for each in found.verdicts] + [8]),
+        max([len(each.promised) for each in found.verdicts] + [8]),
+    ]
     for measured in found.measured:
         head = f"output {measured.output}"
         yield f"{head:<18}{'promised':<{widths[1]}}   {'measured':<{widths[0]}}   verdict"
@@ -155,7 +181,7 @@ def _answer(found: Verified) -> Iterator[str]:
 
 
 def _survives() -> str:
-    from holdfast.faults.verifying import SURVIVES
+    from holdfast.verify.verifying import SURVIVES
 
     return f"survives   {SURVIVES}"
 
@@ -163,7 +189,15 @@ def _survives() -> str:
 def _print_plan(number: int, found: Verified, again: str, report: Path | None) -> None:
     broken = [each for each in found.verdicts if each.state == "BROKEN"]
     hit = sum(found.faulty.hit)
-    word = "BROKEN" if broken else "kept" if found.is_promised else "DIFFERS, nothing promised" if found.differs else "same, nothing promised"
+    word = (
+        "BROKEN"
+        if broken
+        else "kept"
+        if found.is_promised
+        else "DIFFERS, nothing promised"
+        if found.differs
+        else "same, nothing promised"
+    )
     print(f"plan {number}: {word}   {hit} of {len(found.plan)} faults hit, "
           f"{render.counted(found.faulty.starts, 'start')}, {found.faulty.seconds:.0f} s")  # fmt: skip
     for fault, struck in zip(found.plan, found.faulty.hit, strict=True):
@@ -183,7 +217,7 @@ def _bench(
     graph: Any, file: str, keep: Path | None, words: str | None, state: Path | None, **settings: Any
 ) -> Iterator[Bench]:
     from holdfast.faults.inputs import log_input
-    from holdfast.faults.verifying import Bench
+    from holdfast.verify.verifying import Bench
 
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(
@@ -192,19 +226,21 @@ def _bench(
         )  # fmt: skip
     log = None if words is None else log_input(words, graph, _state_of(graph, state))
     with tempfile.TemporaryDirectory(prefix="holdfast-verify-", ignore_cleanup_errors=True) as temporary:
-        yield Bench(graph, file, keep.absolute() if keep is not None else Path(temporary), log=log, say=_progress, **settings)
+        yield Bench(
+            graph, file, keep.absolute() if keep is not None else Path(temporary), log=log, say=_progress, **settings
+        )
 
 
 def _state_of(graph: Any, state: Path | None = None) -> Path:
     """As `run` would take it: said, in the profile, declared, or .holdfast/NAME."""
-    from holdfast.engine.folder import state_folder
     from holdfast.engine.profile import load_profile
+    from holdfast.engine.state_folder import state_folder
 
     return state_folder(graph, state or load_profile(beside=graph.base).state)
 
 
 def _reported(graph: Any, found: Verified, again: str) -> Path:
-    from holdfast.faults.report import page, write_report
+    from holdfast.verify.report import page, write_report
 
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
     return write_report(_state_of(graph) / "reports", stamp, page(graph.name, found, again))

@@ -32,7 +32,9 @@ def trace(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="stream, or the unit that seals it")],
     frame: Annotated[str | None, typer.Argument(metavar="FRAME", help="number of the frame")] = None,
     name: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="process")] = None,
-    where: Annotated[str | None, typer.Option(metavar="SQL", help='search kept rows: "zone = 3 and celsius > 90"')] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="SQL", help='search kept rows: "zone = 3 and celsius > 90"')
+    ] = None,
     rows: Annotated[bool, typer.Option("--rows", help="show the rows of the frame, if they are still kept")] = False,
     limit: Annotated[int, typer.Option(help="rows shown at most", min=0)] = 100,
     state: State = None,
@@ -95,7 +97,9 @@ def _kept_with(stream: str, name: str | None, state: Path | None) -> Any:
     folders = [Kept(folder) for folder in state_dirs(name, state)]
     having = [kept for kept in folders if stream in kept.streams or stream in kept.deployment["units"]]
     if len(having) > 1:
-        raise which_process(f"several processes have a stream {stream!r}.", having, f"holdfast trace {stream} FRAME {{}}")
+        raise which_process(
+            f"several processes have a stream {stream!r}.", having, f"holdfast trace {stream} FRAME {{}}"
+        )
     return (having or folders)[0]
 
 
@@ -181,7 +185,7 @@ def remake(
     as_json: Json = False,
 ) -> None:
     """Let the next run make a sealed frame again, and all after it. Refused if a sink or another host has it."""
-    from holdfast.engine.config import user
+    from holdfast.engine.flow.parameters import user
     from holdfast.records.remaking import remake_frame
 
     found = remake_frame(_kept_with(stream, name, state).root, stream, frame, who=user() or "unknown")
@@ -189,4 +193,6 @@ def remake(
         print(render.as_json(found))
         return
     print(f"{found.stream} {found.frame:,} is made again by the next run; its checksum was {found.checksum}")
-    print(f"  back to frame {found.frame - 1:,}: {', '.join(found.units)}   {render.counted(found.frames, 'sealed frame')} removed")
+    print(
+        f"  back to frame {found.frame - 1:,}: {', '.join(found.units)}   {render.counted(found.frames, 'sealed frame')} removed"
+    )

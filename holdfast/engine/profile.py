@@ -110,14 +110,18 @@ def _file(environ: Mapping[str, str], here: Path, beside: Path | None, notes: li
     """One that is named is taken; one that is found is taken if nobody else can have written it."""
     if named := environ.get("HOLDFAST_CONFIG"):
         if not (here / named).is_file():
-            raise _refused("the file of settings is not there.", named, "HOLDFAST_CONFIG names it", "correct the path, or unset it")
+            raise _refused(
+                "the file of settings is not there.", named, "HOLDFAST_CONFIG names it", "correct the path, or unset it"
+            )
         return here / named
     for folder in dict.fromkeys((here, beside)):
         if folder is None or not (folder / FILE_NAME).is_file():
             continue
         if not (why := distrusted(folder / FILE_NAME)):
             return folder / FILE_NAME
-        notes.append(f"{folder / FILE_NAME} was ignored: {why}; if it is yours, name it: HOLDFAST_CONFIG={folder / FILE_NAME}")
+        notes.append(
+            f"{folder / FILE_NAME} was ignored: {why}; if it is yours, name it: HOLDFAST_CONFIG={folder / FILE_NAME}"
+        )
     return None
 
 
@@ -125,15 +129,22 @@ def _tables(file: Path, name: str | None) -> list[tuple[dict[str, Any], str]]:
     try:
         whole = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _refused("the file of settings cannot be read.", str(file), str(error), "correct it: it is TOML") from None
+        raise _refused(
+            "the file of settings cannot be read.", str(file), str(error), "correct it: it is TOML"
+        ) from None
     for word in whole:
         if word not in ("default", "profile"):
             raise _unknown(word, ("default", "profile"), str(file), "section")
     profiles = whole.get("profile", {})
     # A misspelt key in a profile nobody asked for today is found today.
-    for origin, table in (("default", whole.get("default", {})), *((f"profile.{each}", own) for each, own in profiles.items())):
+    for origin, table in (
+        ("default", whole.get("default", {})),
+        *((f"profile.{each}", own) for each, own in profiles.items()),
+    ):
         if not isinstance(table, dict):
-            raise _refused(f"[{origin}] is no section.", str(file), f"it is {table!r}", f"write [{origin}] and keys below it")
+            raise _refused(
+                f"[{origin}] is no section.", str(file), f"it is {table!r}", f"write [{origin}] and keys below it"
+            )
         for key in table:
             if key not in KEYS:
                 raise _unknown(key, KEYS, f"{file}, [{origin}]", "key")
@@ -155,7 +166,9 @@ def _from_environment(environ: Mapping[str, str], here: Path) -> dict[str, tuple
             continue  # the second kind is for tests: ours, and yours
         key = word.lower()
         if key not in KEYS or word != word.upper():
-            known = tuple(f"{_PREFIX}{each.upper()}" for each in KEYS) + tuple(f"{_PREFIX}{each}" for each in _OTHER_VARIABLES)
+            known = tuple(f"{_PREFIX}{each.upper()}" for each in KEYS) + tuple(
+                f"{_PREFIX}{each}" for each in _OTHER_VARIABLES
+            )
             raise _unknown(variable, known, "the environment", "variable")
         if text == "":
             continue  # unset, as shells and service files write it

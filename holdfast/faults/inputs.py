@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.engine.replay import as_kept, frames_of, seed_folder
+from holdfast.engine.run.replay import as_kept, frames_of, seed_folder
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.graph.durations import duration_ms
 from holdfast.graph.model import Graph, Source
@@ -104,4 +104,6 @@ def _frames_back(words: str, frame_ms: int) -> int:
 
 
 def _not_understood(words: str, why: str, do: str) -> UsageError:
-    return UsageError("HF-E052", "NoSuchInput", f"--input {words} gives no input.", why=why, effect="nothing was started", do=do)
+    return UsageError(
+        "HF-E052", "NoSuchInput", f"--input {words} gives no input.", why=why, effect="nothing was started", do=do
+    )

@@ -61,7 +61,12 @@ class FrameFolder:
         final = self.folder / f"{record.n:08d}.{copies}.frame"
         whole = final.with_suffix(".tmp")
         with pa.OSFile(str(whole), "wb") as file:
-            said = {"checksum": record.checksum, "rows": str(record.rows), "kind": str(record.kind), "mark": record.mark}
+            said = {
+                "checksum": record.checksum,
+                "rows": str(record.rows),
+                "kind": str(record.kind),
+                "mark": record.mark,
+            }
             schema = table.schema.with_metadata({name.encode(): value.encode() for name, value in said.items()})
             with pyarrow.ipc.new_file(file, schema) as writer:
                 writer.write_table(table)
@@ -114,7 +119,8 @@ def _payloads(path: Path) -> Iterable[Hashable]:
     with pa.memory_map(str(path)) as file:
         table = pyarrow.ipc.open_file(file).read_all()
     columns = [
-        [value if isinstance(value, Hashable) else repr(value) for value in column.to_pylist()] for column in table.columns
+        [value if isinstance(value, Hashable) else repr(value) for value in column.to_pylist()]
+        for column in table.columns
     ]
     return list(zip(*columns, strict=True))
 

@@ -28,15 +28,27 @@ from random import Random
 from typing import Any
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.faults.points import AT_WORK, CHECKPOINTING, POINTS, RECOVERING
+from holdfast.failpoints import AT_WORK, CHECKPOINTING, POINTS, RECOVERING
 from holdfast.graph.declared import did_you_mean
 from holdfast.graph.durations import duration_ms, show_ms
 from holdfast.graph.model import Graph
 from holdfast.graph.units import cut
-from holdfast.hosts.homes import Homes
+from holdfast.hosts.hosts import Homes
 from holdfast.hosts.sealed import quoted
 
-__all__ = ["DO", "INSIDE", "Fault", "Victims", "drawn", "drawn_plan", "environment", "fitted", "homes_of", "parsed", "survivable"]
+__all__ = [
+    "DO",
+    "INSIDE",
+    "Fault",
+    "Victims",
+    "drawn",
+    "drawn_plan",
+    "environment",
+    "fitted",
+    "homes_of",
+    "parsed",
+    "survivable",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +168,13 @@ def survivable(plan: Sequence[Fault], victims: Victims) -> bool:
     lost = {fault.at for fault in plan if fault.do == "lose host"}
     for unit in sorted({*victims.units} - victims.lossy):
         own = [fault for fault in plan if fault.whom == unit]
-        near = victims.host_of.get(unit) not in lost and not any(DO[fault.do].victim in ("state", "frames") for fault in own)
+        near = victims.host_of.get(unit) not in lost and not any(
+            DO[fault.do].victim in ("state", "frames") for fault in own
+        )
         stores = victims.stores_of.get(unit, ())
-        harmed = {store for store in stores if store in lost} | {fault.at for fault in own if DO[fault.do].victim == "copy"}
+        harmed = {store for store in stores if store in lost} | {
+            fault.at for fault in own if DO[fault.do].victim == "copy"
+        }
         if not near and (len(harmed) >= victims.needed or not stores):
             return False
     return True
@@ -190,7 +206,9 @@ def fitted(plan: Sequence[Fault], victims: Victims, where: str) -> list[Fault]:
         names = victims.sources if stalls else victims.units
         whom = fault.whom if stalls else victims.unit_of.get(fault.whom, fault.whom)
         if whom and whom not in names:
-            raise _not_understood(f"there is no {'source' if stalls else 'unit'} {whom!r}.", here, did_you_mean(whom, names))
+            raise _not_understood(
+                f"there is no {'source' if stalls else 'unit'} {whom!r}.", here, did_you_mean(whom, names)
+            )
         if not victims.hosts and (fault.do in _HOSTED or fault.point in _LATE):
             raise _not_understood(
                 f"the process has no hosts: {fault.do!r}{f' at {fault.point!r}' if fault.point else ''} cannot be.", here,
@@ -198,10 +216,14 @@ def fitted(plan: Sequence[Fault], victims: Victims, where: str) -> list[Fault]:
             )  # fmt: skip
         places = {place for unit in victims.units for place in victims.places(fault.do, unit)} if kind.place else set()
         if fault.at and fault.at not in places:
-            raise _not_understood(f"there is no {kind.place} {fault.at!r}.", here, did_you_mean(fault.at, sorted(places)))
+            raise _not_understood(
+                f"there is no {kind.place} {fault.at!r}.", here, did_you_mean(fault.at, sorted(places))
+            )
         made.append(replace(fault, whom=whom))
         if not stalls and not _with_place(made[-1], victims):
-            raise _not_understood(f"no unit has a {kind.place} to break.", here, "protect it: p.protect(hf.ecoc(every='5 seconds'))")
+            raise _not_understood(
+                f"no unit has a {kind.place} to break.", here, "protect it: p.protect(hf.ecoc(every='5 seconds'))"
+            )
     return made
 
 
@@ -217,7 +239,13 @@ def drawn(plan: Sequence[Fault], victims: Victims, first: int, last: int, chance
         whom, point = fault.whom or whom, fault.point or kind.default or point
         at = chance.choice(victims.places(fault.do, whom)) if kind.place else ""
         made.append(
-            replace(fault, whom=whom, frame=fault.frame or (first if point in _LATE else frame), point=point, at=fault.at or at)
+            replace(
+                fault,
+                whom=whom,
+                frame=fault.frame or (first if point in _LATE else frame),
+                point=point,
+                at=fault.at or at,
+            )
         )
     return made
 
@@ -226,7 +254,11 @@ def _with_place(fault: Fault, victims: Victims) -> tuple[str, ...]:
     """Units with something of that kind to break."""
     if not DO[fault.do].place:
         return victims.units
-    return tuple(u for u in victims.units if (fault.at in victims.places(fault.do, u) if fault.at else victims.places(fault.do, u)))
+    return tuple(
+        u
+        for u in victims.units
+        if (fault.at in victims.places(fault.do, u) if fault.at else victims.places(fault.do, u))
+    )
 
 
 def drawn_plan(
@@ -337,14 +369,18 @@ def _fault(found: Any, where: str) -> Fault:
     takes += ["for"] if do in _LASTS else []
     wrong = next((key for key in found if key != "do" and key not in takes), None)
     if wrong is not None:
-        raise _not_understood(f"{wrong!r} does not go with {do!r}.", where, f"it takes {', '.join(takes[:-1])} and {takes[-1]}")
+        raise _not_understood(
+            f"{wrong!r} does not go with {do!r}.", where, f"it takes {', '.join(takes[:-1])} and {takes[-1]}"
+        )
     whom, at = found.get("source" if stalls else "unit", ""), found.get(kind.place, "")
     for name in (whom, at):
         if not isinstance(name, str):
             raise _not_understood(f"{name!r} is no name.", where, "write it in quotes")
     frame = found.get("frame", 0)
     if isinstance(frame, bool) or not isinstance(frame, int) or ("frame" in found and frame < 1):
-        raise _not_understood(f"frame = {frame!r} is no frame.", where, "write a number from 1 on, or leave it out: the seed draws one")
+        raise _not_understood(
+            f"frame = {frame!r} is no frame.", where, "write a number from 1 on, or leave it out: the seed draws one"
+        )
     point = found.get("point", "")
     if point and point not in kind.points:
         raise _not_understood(

@@ -4,7 +4,7 @@
 
 FOLDER/trial.json says what to run. State and outputs lie in FOLDER: the user's state
 folder and sinks are not touched, nobody is alerted, no port is opened. It may die at any
-moment and is then started again with the same words (`faults.verifying`). It ends when its
+moment and is then started again with the same words (`verify.verifying`). It ends when its
 standard input does: whoever started it is gone.
 
 At a pace, its first frame began when the first start was ready, and that moment stays: a run that
@@ -22,12 +22,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.declare.loading import load
 from holdfast.engine.profile import load_profile
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
 from holdfast.faults.inputs import from_log
 from holdfast.faults.keeping import FrameFolder
-from holdfast.graph.loading import load
 from holdfast.graph.model import Graph, Sink
 from holdfast.graph.units import cut
 from holdfast.sources.pace import PacedSince
@@ -42,7 +42,8 @@ def sink_folder(folder: Path, sink: str) -> Path:
 def redirected(graph: Graph, folder: Path) -> Graph:
     """The process with all its outputs, hosts and backups kept in the folder, and nobody to be woken up."""
     sinks = tuple(
-        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent), on_error="fail") for sink in graph.sinks
+        replace(sink, writer=FrameFolder(sink_folder(folder, sink.name), sink.writer.idempotent), on_error="fail")
+        for sink in graph.sinks
     )
     hosts = tuple(replace(host, folder=None) for host in graph.hosts)
     backup = graph.backup
@@ -58,7 +59,9 @@ def with_all_kept(graph: Graph, folder: Path) -> Graph:
     """
     seen = {sink.stream for sink in graph.sinks}
     between = [stream for unit in cut(graph) for stream in unit.outputs if stream not in seen]
-    kept = tuple(Sink(_beside(stream), FrameFolder(sink_folder(folder, _beside(stream)), True), stream) for stream in between)
+    kept = tuple(
+        Sink(_beside(stream), FrameFolder(sink_folder(folder, _beside(stream)), True), stream) for stream in between
+    )
     return replace(graph, sinks=graph.sinks + kept)
 
 

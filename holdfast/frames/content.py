@@ -38,9 +38,7 @@ def canonical(table: pa.Table, schema: Schema, time: str | None) -> pa.Table:
     Rows are ordered by the time column, if the stream has it, then by all columns
     as declared. A column that is missing or does not fit its type is an error.
     """
-    arrays = {
-        field.name: _sorted_maps(plain(_cast(table, field), field.type)) for field in schema.arrow
-    }
+    arrays = {field.name: _sorted_maps(plain(_cast(table, field), field.type)) for field in schema.arrow}
     first = [time] if time in arrays else []
     rest = [name for name in arrays if name != time]
     order = total_order([arrays[name] for name in first + rest])
@@ -90,9 +88,7 @@ def _sorted_maps(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_struct(kind) and _has_map(kind):
         children = [_sorted_maps(array.field(i)) for i in range(kind.num_fields)]
-        return pa.Array.from_buffers(
-            kind, len(array), array.buffers()[:1], array.null_count, 0, children
-        )
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], array.null_count, 0, children)
     if pa.types.is_list(kind) and _has_map(kind):
         return pa.Array.from_buffers(
             kind,
@@ -112,9 +108,7 @@ def _sorted_maps(array: pa.Array) -> pa.Array:
         places = pa.array(order)
         keys, items = plain(keys.take(places)), plain(items.take(places))
     entries = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
-    return pa.Array.from_buffers(
-        kind, len(array), array.buffers()[:2], array.null_count, 0, [entries]
-    )
+    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, 0, [entries])
 
 
 def _has_map(kind: pa.DataType) -> bool:

@@ -70,9 +70,7 @@ class Cut:
 class Cutter:
     """Cuts one input; remembers three numbers, whatever the length of the input."""
 
-    def __init__(
-        self, clock: FrameClock, grace_us: int, late: Late = "admit", first_open: int = FIRST_N
-    ) -> None:
+    def __init__(self, clock: FrameClock, grace_us: int, late: Late = "admit", first_open: int = FIRST_N) -> None:
         invariant(grace_us >= 0, f"a grace of {grace_us} us closes frames before their end")
         invariant(late in LATE, f"late={late!r} is none of {', '.join(LATE)}")
         invariant(first_open >= FIRST_N, f"frame {first_open} cannot be open: numbers start at 1")
@@ -166,9 +164,7 @@ class Cutter:
         over = np.where(known, newest_us, self.clock.t0_us) - self.grace_us - self.clock.t0_us
         return np.maximum(np.where(known, over // self.clock.frame_us, self._floor), self._floor)
 
-    def _too_late(
-        self, times: np.ndarray, late: np.ndarray, lowest_open: np.ndarray
-    ) -> SourceError:
+    def _too_late(self, times: np.ndarray, late: np.ndarray, lowest_open: np.ndarray) -> SourceError:
         at = int(np.argmax(late))
         n = int(lowest_open[at])
         time, start = _shown(int(times[at])), _shown(self.clock.start_us(n))
@@ -189,9 +185,7 @@ def is_time(times_us: np.ndarray) -> np.ndarray:
 
 def times_of(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     """An Arrow timestamp column as int64 microseconds, NULL_US where it is null."""
-    options = pc.CastOptions(
-        target_type=pa.timestamp("us", tz=column.type.tz), allow_time_truncate=True
-    )
+    options = pc.CastOptions(target_type=pa.timestamp("us", tz=column.type.tz), allow_time_truncate=True)
     array = one_chunk(pc.cast(column, options=options)).cast(pa.int64())
     return pc.fill_null(array, NULL_US).to_numpy()
 

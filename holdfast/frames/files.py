@@ -160,9 +160,7 @@ def read_frame(path: Path | str, *, verify: bool = False) -> tuple[FrameRecord, 
             raise _damaged(path, f"it holds {table.num_rows} rows, its record says {record.rows}")
         if verify or not has_sum:
             table.validate(full=True)
-            digest = checksum(
-                table, n=record.n, boundary_us=record.boundary_us, kind=record.kind
-            )
+            digest = checksum(table, n=record.n, boundary_us=record.boundary_us, kind=record.kind)
             if digest != record.checksum:
                 raise _damaged(path, f"its rows hash to {digest}, its record says {record.checksum}")
     except (pa.ArrowException, OSError, ValueError, UsageError, Broken) as error:
@@ -218,8 +216,7 @@ def _sealed_otherwise(fresh: FrameRecord, there: FrameRecord) -> FrameDiffers:
         "FrameDiffers",
         f"frame {fresh.n} of stream {fresh.stream!r} was sealed again with other content.",
         where=f"{fresh.kind}, epoch {there.epoch} first, epoch {fresh.epoch} now",
-        why=f"checksum {there.checksum} ({there.rows} rows) became "
-        f"{fresh.checksum} ({fresh.rows} rows)",
+        why=f"checksum {there.checksum} ({there.rows} rows) became {fresh.checksum} ({fresh.rows} rows)",
         effect="the first one stays; the second was thrown away and nobody has read it",
         do="the operator is not a function of its inputs and state: run `holdfast check`, "
         "look for clocks, random numbers and the order of rows",

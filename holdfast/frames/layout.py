@@ -72,9 +72,7 @@ def plain(array: pa.Array, kind: pa.DataType | None = None) -> pa.Array:
         return _build(kind, array, valid, _text(array, valid))
     if pa.types.is_struct(kind):
         # flatten() applies the slice and the parent's nulls to the children.
-        children = [
-            plain(child, kind.field(i).type) for i, child in enumerate(_struct_children(array))
-        ]
+        children = [plain(child, kind.field(i).type) for i, child in enumerate(_struct_children(array))]
         return _build(kind, array, valid, [], children)
     if pa.types.is_list(kind) or pa.types.is_map(kind):
         offsets, values = _list_parts(array, valid)

@@ -23,7 +23,17 @@ _LOOKS = frozenset(
         "list", "max", "min", "ord", "pow", "range", "repr", "reversed", "round", "set", "sorted", "str", "sum", "tuple", "zip",
     }
 )  # fmt: skip
-_CHANGES_ITEMS = CHANGES | {"sort_values", "fillna", "drop", "rename", "set_index", "reset_index", "replace", "where", "mask"}
+_CHANGES_ITEMS = CHANGES | {
+    "sort_values",
+    "fillna",
+    "drop",
+    "rename",
+    "set_index",
+    "reset_index",
+    "replace",
+    "where",
+    "mask",
+}
 
 
 def may_change(function: object) -> bool:
@@ -57,7 +67,12 @@ class _Walk(ast.NodeVisitor):
     def _bind(self, target: ast.expr, value: ast.expr) -> None:
         holds = any(isinstance(each, ast.Name) and each.id in self._held for each in ast.walk(value))
         for each in ast.walk(target):
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and holds and not isinstance(value, ast.BinOp | ast.Compare):
+            if (
+                isinstance(each, ast.Name)
+                and isinstance(each.ctx, ast.Store)
+                and holds
+                and not isinstance(value, ast.BinOp | ast.Compare)
+            ):
                 self._held.add(each.id)
         if isinstance(target, ast.Attribute | ast.Subscript) and self._is_held(target):
             self.may = True
@@ -96,7 +111,9 @@ class _Walk(ast.NodeVisitor):
         if isinstance(function, ast.Attribute) and self._is_held(function.value):
             self.may = self.may or function.attr in _CHANGES_ITEMS
         looks = isinstance(function, ast.Name) and function.id in _LOOKS
-        if not looks and any(self._is_held(each) for each in (*node.args, *(keyword.value for keyword in node.keywords))):
+        if not looks and any(
+            self._is_held(each) for each in (*node.args, *(keyword.value for keyword in node.keywords))
+        ):
             self.may = True  # whoever gets it may change it
         self.generic_visit(node)
 

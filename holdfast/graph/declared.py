@@ -10,7 +10,7 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.errors import UsageError
@@ -85,7 +85,7 @@ def refuse(code: str, name: str, what: str, *, why: str = "", do: str = "") -> U
     return UsageError(code, name, what, where=where, why=why, effect="nothing was declared", do=do)
 
 
-def one_of(value: object, options: tuple[str, ...], *, what: str) -> str:
+def one_of(value: object, options: Sequence[str], *, what: str) -> str:
     if isinstance(value, str) and value in options:
         return value
     raise refuse(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from holdfast.graph.durations import show_ms
 from holdfast.graph.hosting import spread
-from holdfast.graph.model import ARRIVAL, Edge, Graph
+from holdfast.graph.model import ARRIVAL, Edge, Graph, Operator, Sink, Source
 from holdfast.graph.picture import as_svg
 from holdfast.graph.protections import none
 from holdfast.graph.units import Unit
@@ -61,11 +61,17 @@ def as_text(graph: Graph, units: tuple[Unit, ...]) -> str:
 
 
 def _names(graph: Graph) -> list[str]:
-    return [each.name for each in (*graph.sources, *graph.operators, *graph.sinks)]
+    vertices: tuple[Source | Operator | Sink, ...] = (*graph.sources, *graph.operators, *graph.sinks)
+    return [each.name for each in vertices]
 
 
 def _unit(graph: Graph, unit: Unit, host: str, wide: int) -> list[str]:
-    head = f"  ┌─ unit {unit.name}" + (f" on {host}" if host else "") + (f", {unit.protect}" if unit.protect != none else "") + " "
+    head = (
+        f"  ┌─ unit {unit.name}"
+        + (f" on {host}" if host else "")
+        + (f", {unit.protect}" if unit.protect != none else "")
+        + " "
+    )
     members = [operator for name in unit.operators if (operator := graph.operator(name)) is not None]
     kinds = [f"{operator.kind:<9}" for operator in members]
     reads = ["◀ " + ", ".join(_reads(edge) for edge in operator.inputs) for operator in members]

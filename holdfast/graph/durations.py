@@ -27,7 +27,7 @@ _UNITS_MS = {
 _TERM = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 
 
-def duration_ms(text: str | timedelta | int, *, what: str = "duration") -> int:
+def duration_ms(text: object, *, what: str = "duration") -> int:
     """'1 minute 30 seconds' -> 90000. An int is taken as ms already."""
     if isinstance(text, bool):
         raise _bad(text, what)

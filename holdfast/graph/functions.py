@@ -33,7 +33,9 @@ __all__ = [
 _CONTAINERS = (list, dict, set, bytearray, collections.deque, array.array)
 # Each call gives another value than the one before.
 _MOVING = (types.GeneratorType, itertools.count, itertools.cycle, itertools.accumulate)
-_MOVING_NAMES = frozenset({("random", "Random"), ("random", "SystemRandom"), ("numpy.random", "Generator"), ("numpy.random", "RandomState")})
+_MOVING_NAMES = frozenset(
+    {("random", "Random"), ("random", "SystemRandom"), ("numpy.random", "Generator"), ("numpy.random", "RandomState")}
+)
 _LIBRARY = tuple({sysconfig.get_paths()[each] for each in ("stdlib", "platstdlib", "purelib", "platlib")})
 _HERE = str(Path(__file__).resolve().parents[1])
 
@@ -64,7 +66,11 @@ def is_users(function: object) -> bool:
 
 def is_users_code(function: types.FunctionType) -> bool:
     file = function.__code__.co_filename
-    return not file.startswith(_LIBRARY) and not (file.startswith(_HERE) and "/apps/" not in file) and not file.startswith("<frozen")
+    return (
+        not file.startswith(_LIBRARY)
+        and not (file.startswith(_HERE) and "/apps/" not in file)
+        and not file.startswith("<frozen")
+    )
 
 
 def tree_of(function: types.FunctionType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None:
@@ -98,7 +104,9 @@ def mutable_defaults(function: types.FunctionType) -> dict[str, object]:
     code = function.__code__
     positional = code.co_varnames[: code.co_argcount]
     defaults = dict(zip(reversed(positional), reversed(function.__defaults__ or ()), strict=False))
-    return {name: value for name, value in {**defaults, **(function.__kwdefaults__ or {})}.items() if is_container(value)}
+    return {
+        name: value for name, value in {**defaults, **(function.__kwdefaults__ or {})}.items() if is_container(value)
+    }
 
 
 def is_container(value: object) -> bool:

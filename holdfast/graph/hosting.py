@@ -56,22 +56,46 @@ def backup(*urls: str, copies: int | None = None, needed: int | None = None, key
     `key=hf.secret("NAME")`: only copies that were made with this key are ever used, whoever can write where they lie.
     """
     if any(not isinstance(url, str) or not url for url in urls):
-        raise refuse("HF-C003", "UnknownWord", f"backup{urls!r} names no place.", do="write hf.backup('/mnt/other') or hf.backup(copies=2)")
+        raise refuse(
+            "HF-C003",
+            "UnknownWord",
+            f"backup{urls!r} names no place.",
+            do="write hf.backup('/mnt/other') or hf.backup(copies=2)",
+        )
     for url in urls:
         scheme = url.partition("://")[0] if "://" in url else "file"
         if scheme not in available_protocols():
-            do = did_you_mean(scheme, available_protocols(), "write a folder, 's3://bucket/path' or another file system of fsspec")
+            do = did_you_mean(
+                scheme, available_protocols(), "write a folder, 's3://bucket/path' or another file system of fsspec"
+            )
             raise refuse("HF-C003", "UnknownWord", f"backup {url!r}: there is no file system {scheme!r}.", do=do)
     if urls and copies not in (None, len(urls)):
-        raise refuse("HF-C003", "UnknownWord", f"backup({len(urls)} places, copies={copies!r}): each place holds one copy.", do="leave copies out")
+        raise refuse(
+            "HF-C003",
+            "UnknownWord",
+            f"backup({len(urls)} places, copies={copies!r}): each place holds one copy.",
+            do="leave copies out",
+        )
     count = len(urls) or (1 if copies is None else copies)
     for what, value in (("copies", count), ("needed", 1 if needed is None else needed)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise refuse("HF-C003", "UnknownWord", f"{what}={value!r} is no number of copies.", do=f"take {what}=1 or more")
+            raise refuse(
+                "HF-C003", "UnknownWord", f"{what}={value!r} is no number of copies.", do=f"take {what}=1 or more"
+            )
     if needed is not None and needed > count:
-        raise refuse("HF-C003", "UnknownWord", f"needed={needed} of {count} copies can never be.", do=f"take needed={count} or more copies")
+        raise refuse(
+            "HF-C003",
+            "UnknownWord",
+            f"needed={needed} of {count} copies can never be.",
+            do=f"take needed={count} or more copies",
+        )
     if key is not None and not isinstance(key, Secret):
-        raise refuse("HF-C003", "UnknownWord", "backup(key=...) is given a value.", do='write key=hf.secret("NAME"): a key in the file is no secret')
+        raise refuse(
+            "HF-C003",
+            "UnknownWord",
+            "backup(key=...) is given a value.",
+            do='write key=hf.secret("NAME"): a key in the file is no secret',
+        )
     return Backup(tuple(urls), count, needed, key)
 
 
@@ -87,7 +111,14 @@ def checked_hosts(hosts: object) -> tuple[Host, ...]:
         found = ()
     folders = list(hosts.values()) if isinstance(hosts, Mapping) else []
     if not found or not all(isinstance(folder, str | os.PathLike) for folder in folders):
-        raise refuse("HF-C003", "UnknownWord", f"hosts={hosts!r} names no hosts.", do='write hosts=("a", "b") or hosts={"a": "/disk1", ...}')
+        raise refuse(
+            "HF-C003",
+            "UnknownWord",
+            f"hosts={hosts!r} names no hosts.",
+            do='write hosts=("a", "b") or hosts={"a": "/disk1", ...}',
+        )
     if len({host.name for host in found}) < len(found):
-        raise refuse("HF-C003", "UnknownWord", f"hosts={hosts!r}: a name is used twice.", do="give each host a name of its own")
+        raise refuse(
+            "HF-C003", "UnknownWord", f"hosts={hosts!r}: a name is used twice.", do="give each host a name of its own"
+        )
     return found

@@ -13,7 +13,7 @@ from holdfast.graph.durations import duration_ms
 from holdfast.graph.model import ARRIVAL, Arrival, Source
 from holdfast.graph.schemas import Schema
 
-__all__ = ["AHEAD_MS", "SourceTerms", "reader_of"]
+__all__ = ["AHEAD_MS", "SourceTerms"]
 
 # Of live sources, unless they say otherwise. More than clocks that are set at all differ by; so little that a row of
 # just within it makes no flood of empty frames: 600 of a second.
@@ -104,25 +104,6 @@ class SourceTerms:
             raise _unfit(name, "ahead=", why, "mend the file: HF-S008 names a row that is far ahead of all before it")
         if self._new_columns != "ignore":
             raise _unfit(name, f"new_columns='{self._new_columns}'", why, "columns that are not declared are not read")
-
-
-def reader_of(function: Any, ports: tuple[str, ...]) -> Any:
-    """A decorated function as a reader: one that takes `spark` returns a streaming DataFrame, others yield."""
-    if ports and ports[0] == "spark":
-        if len(ports) > 1:
-            raise refuse(
-                "HF-C004",
-                "BadSignature",
-                f"source '{function.__name__}' takes ({', '.join(ports)}).",
-                why="a source over a Spark stream is handed the session and nothing else",
-                do=f"def {function.__name__}(spark): return spark.readStream...",
-            )
-        from holdfast.sources.spark_streams import SparkReader
-
-        return SparkReader(function)
-    from holdfast.sources.iterators import IteratorReader
-
-    return IteratorReader(function)
 
 
 def _unfit(name: str, option: str, why: str, do: str) -> UsageError:

@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import Finding, OperatorError
-from holdfast.graph.functions import codes_of, is_container, is_moving, is_users_code, mutable_defaults, outer_of, plain, tree_of
+from holdfast.graph.functions import (
+    codes_of,
+    is_container,
+    is_moving,
+    is_users_code,
+    mutable_defaults,
+    outer_of,
+    plain,
+    tree_of,
+)
 from holdfast.graph.model import Graph
 
 __all__ = ["CHANGES", "check_memory", "kept", "kept_between_frames"]
@@ -90,7 +99,9 @@ class _Search:
     def __init__(self) -> None:
         self.found: list[Kept] = []
         self.makes_views = False
-        self.asks_once: tuple[types.FunctionType, int] | None = None  # a function with a cache that asks tables or views
+        self.asks_once: tuple[types.FunctionType, int] | None = (
+            None  # a function with a cache that asks tables or views
+        )
         self._seen: set[Any] = set()
 
     def function(self, function: object, given: dict[str, object]) -> None:
@@ -122,7 +133,9 @@ class _Search:
 
     def klass(self, klass: type) -> None:
         """Methods of a class of the user's: what they do to an instance is the instance's, to the class it is not."""
-        if klass in self._seen or not any(is_users_code(each) for each in vars(klass).values() if isinstance(each, types.FunctionType)):
+        if klass in self._seen or not any(
+            is_users_code(each) for each in vars(klass).values() if isinstance(each, types.FunctionType)
+        ):
             return
         self._seen.add(klass)
         if any(base.__name__ == "StatefulProcessor" for base in klass.__mro__[1:]):
@@ -182,14 +195,16 @@ class _Walk(ast.NodeVisitor):
 
     def visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         if self._offset is None:
-            self._offset = self._first - min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+            self._offset = self._first - min(
+                [node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))]
+            )
         body = node.body if isinstance(node.body, list) else [node.body]
-        local, declared = _names_of(node, body)
+        local, said = _names_of(node, [*body])
         if self._scopes:  # inside: what it says to be nonlocal may be the function's own
             own = set().union(*self._scopes)
-            declared = {name for name, is_global in declared.items() if is_global or name not in own}
+            declared = {name for name, is_global in said.items() if is_global or name not in own}
         else:
-            declared = set(declared)
+            declared = set(said)
             local -= set(self._given)
         self._scopes.append(local)
         self._declared.append(declared)
@@ -198,7 +213,7 @@ class _Walk(ast.NodeVisitor):
         self._scopes.pop()
         self._declared.pop()
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(each)
         self.visit_function(node)
@@ -222,7 +237,11 @@ class _Walk(ast.NodeVisitor):
             own = vars(value) if hasattr(value, "__dict__") else {}
             if node.attr in own:
                 return own[node.attr]
-            return vars(type(value)).get(node.attr, _MISSING) if not isinstance(value, type | types.ModuleType) else _MISSING
+            return (
+                vars(type(value)).get(node.attr, _MISSING)
+                if not isinstance(value, type | types.ModuleType)
+                else _MISSING
+            )
         if isinstance(node, ast.Subscript):
             value = self._value(node.value)
             return value if is_container(value) else _MISSING  # what lies in it lies outside too
@@ -230,7 +249,7 @@ class _Walk(ast.NodeVisitor):
 
     # ---- what is found ----
 
-    def _keeps(self, what: str, node: ast.AST) -> None:
+    def _keeps(self, what: str, node: ast.stmt | ast.expr) -> None:
         self._search.keeps(what, self._function, node.lineno + (self._offset or 0))
 
     def _assigned(self, target: ast.expr) -> None:
@@ -288,7 +307,10 @@ class _Walk(ast.NodeVisitor):
         elif name == "next" and node.args:
             self._moves(node.args[0])
         elif isinstance(node.func, ast.Attribute):
-            self._search.makes_views = self._search.makes_views or node.func.attr in ("createTempView", "createOrReplaceTempView")
+            self._search.makes_views = self._search.makes_views or node.func.attr in (
+                "createTempView",
+                "createOrReplaceTempView",
+            )
             owner = self._value(node.func.value)
             if is_container(owner) and node.func.attr in CHANGES:
                 self._keeps(f"changes {ast.unparse(node.func.value)!r}", node)
@@ -357,9 +379,9 @@ def _names_of(node: Any, body: list[ast.AST]) -> tuple[set[str], dict[str, bool]
             local.add(each.id)
         elif isinstance(each, ast.Import | ast.ImportFrom):
             local |= {(alias.asname or alias.name).split(".")[0] for alias in each.names}
-        elif isinstance(each, ast.ExceptHandler) and each.name:
-            local.add(each.name)
-        elif isinstance(each, ast.MatchAs | ast.MatchStar) and each.name:
+        elif (isinstance(each, ast.ExceptHandler) and each.name) or (
+            isinstance(each, ast.MatchAs | ast.MatchStar) and each.name
+        ):
             local.add(each.name)
         waiting += ast.iter_child_nodes(each)
     return local - set(declared), declared

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.graph.promises import Promise
 from holdfast.graph.hosting import DEFAULT_HOSTS, Backup, Host
+from holdfast.graph.promises import Promise
 from holdfast.graph.protections import Protection, none
 from holdfast.graph.restarting import OnDegraded, Supervision
 from holdfast.graph.schemas import Schema
@@ -31,6 +31,7 @@ __all__ = [
     "STATEFUL",
     "STATELESS_BUILT_IN",
     "Arrival",
+    "Declares",
     "Edge",
     "Graph",
     "Operator",
@@ -219,7 +220,8 @@ class Graph:
     @property
     def names(self) -> set[str]:
         """Everything a person named: vertices, streams, ports, columns declared, parameters."""
-        found = {self.name, *self.streams, *(each.name for each in (*self.operators, *self.sinks, *self.params))}
+        vertices: tuple[Operator | Sink | Param, ...] = (*self.operators, *self.sinks, *self.params)
+        found = {self.name, *self.streams, *(each.name for each in vertices)}
         found |= {edge.port for edge in self.edges()}
         schemas = [source.schema for source in self.sources] + [edge.schema for edge in self.edges()]
         for operator in self.operators:
@@ -334,3 +336,9 @@ def _reachable(start: str, after: dict[str, set[str]]) -> set[str]:
             seen.add(name)
             todo.extend(after.get(name, ()))
     return seen
+
+
+class Declares(Protocol):
+    """A stream process as what runs it knows it: `declare.process.StreamProcess`."""
+
+    def graph(self) -> Graph: ...

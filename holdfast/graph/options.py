@@ -1,6 +1,6 @@
 """What belongs to each kind of operator, read from what the user wrote.
 
-`process.StreamProcess` calls these while declaring; the dictionaries they return are
+`declare.process.StreamProcess` calls these while declaring; the dictionaries they return are
 `model.Operator.options` and are documented there. A value that cannot be read at all
 is refused here; what can be read but does not fit is for `rules`.
 
@@ -243,7 +243,9 @@ def _aggregate(text: object) -> tuple[str, str]:
         raise _not_an_aggregate(
             text,
             "there is: " + ", ".join((*AGGREGATES, *_WINDOW_EDGES)),
-            _OWN_OPERATOR if word in _ELSEWHERE else did_you_mean(word, (*AGGREGATES, *_WINDOW_EDGES), otherwise=_OWN_OPERATOR),
+            _OWN_OPERATOR
+            if word in _ELSEWHERE
+            else did_you_mean(word, (*AGGREGATES, *_WINDOW_EDGES), otherwise=_OWN_OPERATOR),
         )
     if not inside or (inside == "*" and word != "count"):
         raise _not_an_aggregate(text, f"{word} of nothing", f"name a column: '{word}(celsius)'")
@@ -263,14 +265,24 @@ def _refuse_more(text: str, word: str, inside: str, rest: str) -> None:
         raise _not_an_aggregate(text, "an aggregate of Holdfast has no filter (where ...) of its own", do)
     if rest:
         why = f"{rest!r} stands behind {call.format(inside)!r}: a column is one function of one expression"
-        raise _not_an_aggregate(text, why, f"emit {call.format(inside)!r}, and compute the rest with map() after the aggregate")
-    if re.match(r"(distinct|all)\b", inside, flags=re.IGNORECASE) and not inside.lower().startswith(("distinct(", "all(")):
+        raise _not_an_aggregate(
+            text, why, f"emit {call.format(inside)!r}, and compute the rest with map() after the aggregate"
+        )
+    if re.match(r"(distinct|all)\b", inside, flags=re.IGNORECASE) and not inside.lower().startswith(
+        ("distinct(", "all(")
+    ):
         plain = inside.split(None, 1)[-1]
         if word in ("min", "max") or inside.lower().startswith("all"):
             raise _not_an_aggregate(text, f"{word} takes one expression", f"write '{word}({plain})', which is the same")
-        raise _not_an_aggregate(text, "of distinct values there is only the count", "write it as a keyed operator of your own")
+        raise _not_an_aggregate(
+            text, "of distinct values there is only the count", "write it as a keyed operator of your own"
+        )
     if len(parts := _parts(inside)) > 1:
-        more = f"; for how many combinations there are: 'count(distinct to_json(struct({inside})))'" if "count" in word else ""
+        more = (
+            f"; for how many combinations there are: 'count(distinct to_json(struct({inside})))'"
+            if "count" in word
+            else ""
+        )
         do = f"write {call.format(parts[0].strip())!r}{more}"
         raise _not_an_aggregate(text, f"{word} takes one expression, and there are {len(parts)}", do)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 from xml.sax.saxutils import escape
 
 from holdfast.graph.known import columns_of, show_columns
@@ -191,7 +192,7 @@ class _Picture:
     def arrange(self) -> None:
         links = self._links()
         between = {(self._home[a], self._home[b]) for a, b in links if self._home[a] != self._home[b]}
-        layer = {key: 0 for key in self._blocks}
+        layer = dict.fromkeys(self._blocks, 0)
         for _ in self._blocks:  # longest path; the units have no cycle, so it settles
             for a, b in sorted(between):
                 layer[b] = max(layer[b], layer[a] + 1)
@@ -344,7 +345,7 @@ class _Picture:
         at = ends.index(other)
         return box.y + box.height * (at + 1) / (len(ends) + 1)
 
-    def _back_ink(self, edge: object, floor: float) -> list[str]:
+    def _back_ink(self, edge: Any, floor: float) -> list[str]:
         start, end = self._boxes[self._graph.producer_of(edge.stream).name], self._boxes[edge.consumer]
         x1, x2 = start.x + start.width * 0.6, end.x + end.width * 0.4
         y1, y2 = start.y + start.height, end.y + end.height

@@ -72,7 +72,9 @@ class Protection:
             "UnknownWord",
             f"'{self}' is a protection already, not a function.",
             effect="nothing was declared",
-            do=f"write hf.{self.durability} without brackets" if self.every is None else "drop the second pair of brackets",
+            do=f"write hf.{self.durability} without brackets"
+            if self.every is None
+            else "drop the second pair of brackets",
         )
 
 

@@ -28,7 +28,7 @@ RESERVED = frozenset(
 
 
 def check_reserved(graph: Graph) -> Iterator[Finding]:
-    """What is declared; what a function emits, `engine.types` sees."""
+    """What is declared; what a function emits, `engine.check.types` sees."""
     for source in graph.sources:
         if source.schema is not None:
             yield from reserved_in(source.schema.names, f"source {source.name!r}", source.line)

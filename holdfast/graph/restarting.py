@@ -1,6 +1,6 @@
 """What happens when a unit dies, as declared: tries, pauses, when it counts as stalled, whom to tell.
 
-Pure: plain values; `protocols.restarts` decides by them, `engine.supervisor` carries out.
+Pure: plain values; `protocols.restarts` decides by them, `engine.recover.supervisor` carries out.
 """
 
 from __future__ import annotations
@@ -11,15 +11,31 @@ from typing import Any
 
 from holdfast.graph.declared import refuse
 from holdfast.graph.durations import duration_ms
-from holdfast.protocols.restarts import RestartPolicy
 
-__all__ = ["ON_ERROR", "SINK_ON_ERROR", "OnDegraded", "Supervision", "checked_alert", "restarts"]
+__all__ = ["ON_ERROR", "SINK_ON_ERROR", "OnDegraded", "RestartPolicy", "Supervision", "checked_alert", "restarts"]
 
 # What becomes of a row (or key) on which an operator raises each time.
 ON_ERROR = ("stop", "quarantine", "drop")
 SINK_ON_ERROR = ("fail", "quarantine", "drop")
 
 OnDegraded = str | Callable[[Mapping[str, Any]], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    tries: int = 8  # restarts within the window; one death more gives the unit up
+    first_s: float = 0.25
+    longest_s: float = 30.0
+    window_s: float = 600.0
+    jitter: float = 0.5  # at most this part of a pause is left out
+    # Deaths of one error on one frame that make it futile to go on. Two in a row are met by chance (the second try
+    # comes within half a second of the first); a third time is the rule.
+    same: int = 3
+
+    def pause_s(self, attempt: int, chance: float) -> float:
+        """Before restart number `attempt` (from 1); `chance` in [0, 1)."""
+        whole = min(self.longest_s, self.first_s * 2.0 ** (attempt - 1))
+        return whole * (1.0 - self.jitter * chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +61,12 @@ def restarts(
         raise refuse("HF-C003", "UnknownWord", f"tries={tries!r} is no count.", do="write tries=8, or 0 for never")
     seconds = {
         name: duration_ms(value, what=name) / 1000
-        for name, value in {"first": first, "longest": longest, "window": window, "stalled_after": stalled_after}.items()
+        for name, value in {
+            "first": first,
+            "longest": longest,
+            "window": window,
+            "stalled_after": stalled_after,
+        }.items()
     }
     policy = RestartPolicy(tries, seconds["first"], seconds["longest"], seconds["window"])
     return Supervision(policy, seconds["stalled_after"])

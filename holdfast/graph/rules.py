@@ -3,7 +3,7 @@
 `check_structure` is the whole of `holdfast check` but for types; it opens nothing, so
 it may be run anywhere and takes a few milliseconds. Errors come before warnings, each
 in the order of the declarations. The rules that need Spark's analyser (HF-G003 through
-a user's function, HF-G020 to HF-G027) live in `engine.types`.
+a user's function, HF-G020 to HF-G027) live in `engine.check.types`.
 
 Pure: a graph in, findings out.
 """
@@ -68,7 +68,9 @@ def _sinks_that_leave_out(graph: Graph) -> Iterator[Finding]:
                 effect=EFFECT,
                 do="drop on_error= there",
             )
-        if sink.on_error == "drop" and (said := [each for each in sink.promises if isinstance(each, Loses) and each.at_most == 0]):
+        if sink.on_error == "drop" and (
+            said := [each for each in sink.promises if isinstance(each, Loses) and each.at_most == 0]
+        ):
             yield Finding(
                 "HF-K035",
                 "DropsWhatItKeeps",

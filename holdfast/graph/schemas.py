@@ -15,11 +15,12 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import UsageError
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Schema", "carried_as", "folded", "named", "quoted", "written"]
+__all__ = ["Column", "Schema", "carried_as", "folded", "named", "written"]
 
 _SIMPLE = (
     "string", "boolean", "tinyint", "smallint", "int", "bigint", "float", "double",
@@ -61,7 +62,7 @@ class Schema:
     columns: tuple[Column, ...]
 
     @classmethod
-    def of(cls, declared: object, *, what: str = "schema") -> Schema:
+    def of(cls, declared: Any, *, what: str = "schema") -> Schema:
         """From a DDL string, a Spark StructType, an Arrow schema or a Schema."""
         if isinstance(declared, Schema):
             return declared
@@ -84,7 +85,7 @@ class Schema:
     def type_of(self, name: str) -> str | None:
         return next((column.type for column in self.columns if column.name == name), None)
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: Any) -> bool:
         return name in self.names
 
     @cached_property
@@ -118,11 +119,6 @@ def named(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quoted(name)
 
 
-def quoted(name: str) -> str:
-    """A name as Spark's SQL reads it back, whatever it holds."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def written(kind: Any) -> str:
     """A type of Spark's as DDL. Its own `simpleString` does not quote names, and `sum(celsius)` is one."""
     if hasattr(kind, "fields"):
@@ -137,7 +133,7 @@ def written(kind: Any) -> str:
 class _Parser:
     """Recursive descent over `name type, name: type, ...`."""
 
-    def __init__(self, body: str, declared: object, what: str) -> None:
+    def __init__(self, body: str, declared: Any, what: str) -> None:
         self._declared, self._what = declared, what
         self._tokens: list[str] = []
         at = 0
@@ -205,8 +201,14 @@ class _Parser:
             raise _bad_name(self._what, f"names a column {name!r}", why, "give it another name: 'column'")
         if (other := before.get(folded(name))) is not None:
             same = "stands in it twice" if other == name else f"stands in it beside {other!r}"
-            why = "" if other == name else "Spark and most databases do not tell upper from lower case in names of columns"
-            raise _bad_name(self._what, f"cannot be taken: column {name!r} {same}", why, f"give one another name: '{name}_2'")
+            why = (
+                ""
+                if other == name
+                else "Spark and most databases do not tell upper from lower case in names of columns"
+            )
+            raise _bad_name(
+                self._what, f"cannot be taken: column {name!r} {same}", why, f"give one another name: '{name}_2'"
+            )
         before[folded(name)] = name
 
     def _instead(self, word: str) -> str:
@@ -244,7 +246,9 @@ class _Parser:
                 self._expect(")")
             return f"decimal({precision},{scale})"
         if word in ("varchar", "char") and self._peek() == "(":
-            self._next(), self._next(), self._expect(")")
+            self._next()
+            self._next()
+            self._expect(")")
             return "string"
         if word == "array":
             self._expect("<")
@@ -260,9 +264,9 @@ class _Parser:
             return f"map<{key},{value}>"
         if word == "struct":
             self._expect("<")
-            inner = self._fields(end=">")
+            fields = self._fields(end=">")
             self._expect(">")
-            return "struct<" + ",".join(f"{named(c.name)}:{c.type}" for c in inner) + ">"
+            return "struct<" + ",".join(f"{named(c.name)}:{c.type}" for c in fields) + ">"
         raise _bad(self._declared, self._what, f"{word!r} is not a type Holdfast carries")
 
 
@@ -340,7 +344,7 @@ def _from_arrow(kind: pa.DataType) -> str:
     raise _bad(str(kind), "type", "Spark has no such type")
 
 
-def _bad(declared: object, what: str, why: str) -> UsageError:
+def _bad(declared: Any, what: str, why: str) -> UsageError:
     return UsageError(
         "HF-C002",
         "NotASchema",
@@ -356,7 +360,11 @@ def _not_carried(column: Column, kind: str, what: str) -> UsageError:
     if what != "schema":  # declared by the user, who has to begin with another
         do = f"declare '{name} {column.type}', and make it another type in an operator"
     elif kind.startswith(("geography", "geometry")):
-        do = f"emit st_asbinary({name})" if column.type == "binary" else f"emit it without {kind}: st_asbinary makes binary of one"
+        do = (
+            f"emit st_asbinary({name})"
+            if column.type == "binary"
+            else f"emit it without {kind}: st_asbinary makes binary of one"
+        )
     else:
         do = f"cast it: cast({name} as {column.type})"
     return UsageError(

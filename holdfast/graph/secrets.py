@@ -39,7 +39,9 @@ class Secret:
             # An editor ends the last line; a password does not end in a line break.
             return Path(file).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise self._missing(f"{self.name}_FILE names {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+            raise self._missing(
+                f"{self.name}_FILE names {file}: {getattr(error, 'strerror', None) or 'it is no text'}"
+            ) from None
 
     def _missing(self, why: str) -> UsageError:
         return UsageError(

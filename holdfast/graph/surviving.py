@@ -21,8 +21,8 @@ from holdfast.graph.durations import write_ms
 from holdfast.graph.model import Graph
 from holdfast.graph.promises import Loses
 from holdfast.graph.protections import Interval
+from holdfast.graph.refilling import refills_us
 from holdfast.graph.wellformed import EFFECT
-from holdfast.protocols.taint import refills_us
 
 __all__ = ["check_surviving"]
 
@@ -78,7 +78,9 @@ def _copies(graph: Graph) -> Iterator[Finding]:
 
 def _folders(graph: Graph) -> Iterator[Finding]:
     """Two folders of which one lies in the other are lost together. Undeclared hosts lie in the state folder."""
-    state = os.path.realpath(os.path.join(graph.base, graph.state) if graph.state else os.path.join(".holdfast", graph.name))
+    state = os.path.realpath(
+        os.path.join(graph.base, graph.state) if graph.state else os.path.join(".holdfast", graph.name)
+    )
     places = [(f"host '{host.name}'", os.path.realpath(host.folder)) for host in graph.hosts if host.folder is not None]
     places += [(f"backup '{url}'", _place(url)) for url in (graph.backup.urls if graph.backup else ())]
     for (one, there), (other, here) in combinations([*places, ("the state folder", state)], 2):
@@ -116,9 +118,15 @@ def _uncovered(graph: Graph) -> Iterator[Finding]:
         kinds: dict[str, list[str]] = {"none": [], "checkpoint": []}
         for operator in graph.above(sink.stream):
             kinds.get(graph.protection_of(operator).durability, []).append(operator.name)
-        why = [f"{', '.join(kinds['none'])}: no protection keeps their state and frames anywhere else"] if kinds["none"] else []
+        why = (
+            [f"{', '.join(kinds['none'])}: no protection keeps their state and frames anywhere else"]
+            if kinds["none"]
+            else []
+        )
         if kinds["checkpoint"]:
-            why.append(f"{', '.join(kinds['checkpoint'])}: hf.checkpoint keeps state, not the frames since the last one")
+            why.append(
+                f"{', '.join(kinds['checkpoint'])}: hf.checkpoint keeps state, not the frames since the last one"
+            )
         if said and why:
             yield Finding(
                 "HF-L001",
@@ -151,7 +159,9 @@ def _on_one_disk(graph: Graph) -> Iterator[Finding]:
         if not said or any(graph.protection_of(operator).durability in ("none", "checkpoint") for operator in above):
             continue  # HF-L001 says more
         streams = {edge.stream for operator in above for edge in operator.inputs}
-        live = [each.name for each in graph.sources if each.name in streams and not getattr(each.reader, "reliable", True)]
+        live = [
+            each.name for each in graph.sources if each.name in streams and not getattr(each.reader, "reliable", True)
+        ]
         if live:
             yield Finding(
                 "HF-L010",
@@ -178,7 +188,10 @@ def _never_right_again(graph: Graph) -> Iterator[Finding]:
             continue
         below = {each.name for each in lossy}
         for operator in graph.order:  # upstream first
-            if any((maker := graph.producer_of(edge.stream)) is not None and maker.name in below for edge in operator.inputs):
+            if any(
+                (maker := graph.producer_of(edge.stream)) is not None and maker.name in below
+                for edge in operator.inputs
+            ):
                 below.add(operator.name)
         never = [each.name for each in above if each.name in below and refills_us(each, graph.frame_ms) is None]
         if never:

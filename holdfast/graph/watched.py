@@ -16,7 +16,16 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.graph.functions import codes_of, is_container, is_moving, is_users_code, kind_of, mutable_defaults, outer_of, plain
+from holdfast.graph.functions import (
+    codes_of,
+    is_container,
+    is_moving,
+    is_users_code,
+    kind_of,
+    mutable_defaults,
+    outer_of,
+    plain,
+)
 
 __all__ = ["Watch"]
 
@@ -29,10 +38,10 @@ class Watch:
     """What a function refers to and could change, compared before and after a call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._roots: dict[str, object] = {}
+        self._roots: dict[str, Any] = {}
         self._gather(plain(function), "", set())
 
-    def _gather(self, function: object, of: str, seen: set[int]) -> None:
+    def _gather(self, function: Any, of: str, seen: set[int]) -> None:
         if isinstance(function, types.MethodType):
             self._roots[f"{of}self"] = function.__self__
             function = function.__func__
@@ -48,9 +57,12 @@ class Watch:
         values = {name: outer[name] for name in used if name in outer} | mutable_defaults(function)
         self._roots[f"{of}{function.__name__}"] = function.__dict__
         for name, value in values.items():
-            if is_container(value) or is_moving(value) or self._is_users_own(value):
-                self._roots[f"{of}{name}"] = value
-            elif isinstance(value, type) and self._is_users_own(value):
+            if (
+                is_container(value)
+                or is_moving(value)
+                or self._is_users_own(value)
+                or (isinstance(value, type) and self._is_users_own(value))
+            ):
                 self._roots[f"{of}{name}"] = value
             elif isinstance(plain(value), types.FunctionType):
                 self._gather(plain(value), f"{name}: ", seen)
@@ -58,7 +70,7 @@ class Watch:
                 self._roots[f"{of}{name}"] = (function, name)
 
     @staticmethod
-    def _is_users_own(value: object) -> bool:
+    def _is_users_own(value: Any) -> bool:
         kind = value if isinstance(value, type) else type(value)
         return any(isinstance(each, types.FunctionType) and is_users_code(each) for each in vars(kind).values())
 
@@ -68,22 +80,22 @@ class Watch:
         names = [name for name, value in self._roots.items() if not isinstance(value, tuple)]
         return any(self._roots[name] != {} for name in names)
 
-    def look(self) -> dict[str, object]:
+    def look(self) -> dict[str, Any]:
         return {name: _shape(self._now(value), 0) for name, value in self._roots.items()}
 
     @staticmethod
-    def _now(value: object) -> object:
+    def _now(value: Any) -> Any:
         if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], types.FunctionType):
             return _outer_one(value[0], value[1])
         return value
 
-    def changed(self, before: dict[str, object]) -> str | None:
+    def changed(self, before: dict[str, Any]) -> str | None:
         """The first name whose value is another one than before."""
         after = self.look()
         return next((name for name, value in before.items() if after.get(name) != value), None)
 
 
-def _outer_one(function: types.FunctionType, name: str) -> object:
+def _outer_one(function: types.FunctionType, name: str) -> Any:
     if name in function.__code__.co_freevars:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
         try:
@@ -93,7 +105,7 @@ def _outer_one(function: types.FunctionType, name: str) -> object:
     return function.__globals__.get(name)
 
 
-def _shape(value: object, depth: int) -> object:
+def _shape(value: Any, depth: int) -> Any:
     """Equal for the same content; what is not looked into is known by where it lies."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return (type(value).__name__, repr(value) if isinstance(value, float | complex) else value)
@@ -118,12 +130,18 @@ def _shape(value: object, depth: int) -> object:
     if isinstance(value, itertools.count):
         return "count", repr(value)
     if kind_of(value) == ("numpy", "ndarray"):
-        return "array", value.shape, value.tobytes() if value.nbytes <= 8 * _WALKED_MAX and value.dtype != object else None
+        return (
+            "array",
+            value.shape,
+            value.tobytes() if value.nbytes <= 8 * _WALKED_MAX and value.dtype != object else None,
+        )
     if isinstance(value, type):
         return id(value), tuple(
             (name, _shape(each, depth + 1))
             for name, each in vars(value).items()
-            if not name.startswith("__") and not callable(each) and not isinstance(each, classmethod | staticmethod | property)
+            if not name.startswith("__")
+            and not callable(each)
+            and not isinstance(each, classmethod | staticmethod | property)
         )
     if hasattr(value, "__dict__") and Watch._is_users_own(value):
         own = ((name, each) for name, each in vars(value).items() if not _is_derived(value, name))
@@ -131,6 +149,6 @@ def _shape(value: object, depth: int) -> object:
     return id(value)
 
 
-def _is_derived(value: object, name: str) -> bool:
+def _is_derived(value: Any, name: str) -> bool:
     """Computed once from the rest, when somebody asked: no other answer can come of it."""
     return isinstance(inspect.getattr_static(type(value), name, None), functools.cached_property)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.graph.durations import show_ms
 from holdfast.graph.model import Graph, Operator
 
@@ -12,7 +14,7 @@ def count(n: int, word: str) -> str:
     return f"{n} {word}" + ("" if n == 1 else "s")
 
 
-def outside(vertex: object) -> str:
+def outside(vertex: Any) -> str:
     """What a reader or writer says of itself."""
     describe = getattr(vertex, "describe", None)
     return str(describe()) if callable(describe) else type(vertex).__name__
@@ -49,7 +51,7 @@ def described(operator: Operator) -> str:
     return ", ".join(word for word in words if word)
 
 
-def _window(options: dict[str, object]) -> str:
+def _window(options: dict[str, Any]) -> str:
     if options["session_ms"] is not None:
         return f"session, gap {show_ms(options['session_ms'])}"
     for unit, show in (("ms", show_ms), ("rows", lambda n: count(n, "row"))):

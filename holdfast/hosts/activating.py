@@ -17,7 +17,8 @@ from typing import assert_never
 from holdfast.errors import StateRefused, invariant
 from holdfast.hosts.names import Unfit
 from holdfast.hosts.sealed import in_one_line
-from holdfast.hosts.stores import Fetched, OpenStore, StoreAway, StoreLost, Trace, who_know
+from holdfast.hosts.store_answers import Fetched, StoreLost, Trace
+from holdfast.hosts.stores import OpenStore, StoreAway, who_know
 from holdfast.protocols.activation import (
     Activation,
     ActivationEvent,
@@ -168,7 +169,7 @@ class _Attempt:
                 store.join(peers, [self.unit], enough)
             except StoreAway as error:
                 self._said[name] = f"may have lost its folder: {error}"
-        if self._near is None or newest > 0 and newest >= self._near.epoch:
+        if self._near is None or (newest > 0 and newest >= self._near.epoch):
             return True
         return self._introduce(self._near, traces)
 
@@ -226,7 +227,9 @@ class _Attempt:
         if copy.good:
             self.contents = copy.contents
         else:
-            self._said[name] = f"checkpoint {manifest.serial} of epoch {manifest.epoch}, frame {manifest.frame}: {copy.why}"
+            self._said[name] = (
+                f"checkpoint {manifest.serial} of epoch {manifest.epoch}, frame {manifest.frame}: {copy.why}"
+            )
             self._passed_over(name, copy.why)
         return CopyFetched(name, manifest, copy.good, copy.held)
 

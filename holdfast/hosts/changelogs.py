@@ -70,7 +70,9 @@ def stripped(content: bytes) -> bytes:
     return _MARK + _joined(version, before[-1:], records)
 
 
-def base_of(version: int, identity: str, before: Callable[[Item], list[Item] | None], zips: Iterable[Item]) -> list[Item] | None:
+def base_of(
+    version: int, identity: str, before: Callable[[Item], list[Item] | None], zips: Iterable[Item]
+) -> list[Item] | None:
     """From a base that is there up to this version: the way back through the lineages of changelogs.
 
     The first item is a snapshot among `zips` or version 1, which needs none. None: there
@@ -106,7 +108,7 @@ def put_together(files: Mapping[str, bytes]) -> dict[str, bytes]:
     for store, names in stores.items():
         ways: dict[Item, list[Item]] = {}
         for item in sorted(names):
-            version, before, records = _split(_raw(files[names[item]]))
+            head, before, records = _split(_raw(files[names[item]]))
             parent = before[-1] if before else None
             if parent is None:
                 way = []
@@ -115,7 +117,7 @@ def put_together(files: Mapping[str, bytes]) -> dict[str, bytes]:
             else:
                 way = [*ways.get(parent, []), parent]
             ways[item] = way
-            whole[names[item]] = _compressed(_joined(version, way, records))
+            whole[names[item]] = _compressed(_joined(head, way, records))
     return whole
 
 
@@ -125,7 +127,9 @@ def snapshot_files(content: bytes) -> frozenset[str] | None:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             said = json.loads(archive.read("metadata").partition(b"\n")[2])
         files = [*said["sstFiles"], *said.get("logFiles", ())]
-        return frozenset(each.get("dfsSstFileName") or each.get("dfsLogFileName") or each["dfsFileName"] for each in files)
+        return frozenset(
+            each.get("dfsSstFileName") or each.get("dfsLogFileName") or each["dfsFileName"] for each in files
+        )
     except (ValueError, KeyError, TypeError, zipfile.BadZipFile):
         return None
 

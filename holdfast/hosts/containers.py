@@ -30,13 +30,13 @@ from typing import Any
 
 from holdfast.hosts import packing
 from holdfast.hosts.changelogs import put_together
-from holdfast.hosts.near import read_near
-from holdfast.hosts.parts import Found, Part, RunsPart, SparkPart
+from holdfast.hosts.increments import Found, Part, RunsPart, SparkPart
+from holdfast.hosts.local_checkpoint import read_near
 from holdfast.hosts.names import Unfit, checked_record, is_part, path_parts
 from holdfast.hosts.sealed import PLAIN, Seal
+from holdfast.journals.notes import as_note, note_in
 from holdfast.protocols.messages import Manifest
 from holdfast.protocols.wiring import EdgeId, Frame
-from holdfast.records.notes import as_note, note_in
 
 __all__ = ["Container", "Packer", "read_container", "unpack", "vetted"]
 
@@ -115,7 +115,9 @@ def vetted(manifest: Manifest, contents: Mapping[str, bytes], streams: Collectio
             said = (head["unit"], head["epoch"], head["serial"], head["frame"])
             meant = (manifest.unit, manifest.epoch, manifest.serial, manifest.frame)
             if said[0] != meant[0] or (at == 0 and said != meant):
-                raise Unfit(f"container {name} is of unit {said[0]!r}, checkpoint {said[2]} of epoch {said[1]}, frame {said[3]}")
+                raise Unfit(
+                    f"container {name} is of unit {said[0]!r}, checkpoint {said[2]} of epoch {said[1]}, frame {said[3]}"
+                )
         whole = _joined(opened[::-1])
     except Unfit:
         raise
@@ -167,7 +169,9 @@ class Packer:
         whole = unpack(manifest, contents)
         self._chain = names[base:]
         self._held = {name: {file: len(own) for file, own in each.files.items()} for name, each in opened.items()}
-        self._where = {file: name for name, own in self._held.items() for file in own if file in whole.files and _is_frame(file)}
+        self._where = {
+            file: name for name, own in self._held.items() for file in own if file in whole.files and _is_frame(file)
+        }
         for at, name in enumerate(self._chain):
             size = sum(self._held[name].values()) + _HEAD_BYTES
             self._count(name, size, len(contents[name]), is_base=at == 0)
@@ -179,7 +183,7 @@ class Packer:
         for part in self._parts:
             part.adopt(near, whole.head["record"], [opened[name].files for name in self._chain], self.folder.parent)
         if self._runs.near is not None:
-            self._notes[manifest.files[0]] = self._runs.near
+            self._notes[manifest.files[0]] = dict(self._runs.near)
             self._save_notes()
 
     def content(self, name: str) -> bytes:
@@ -204,7 +208,9 @@ class Packer:
             live = {}
         own |= {name: read_near(name, path) for name, path in files.items() if _is_frame(name) and name not in live}
         older = {*chain, *live.values()}
-        gone = [name for each in sorted(older) for name in self._held[each] if _is_frame(name) and live.get(name) != each]
+        gone = [
+            name for each in sorted(older) for name in self._held[each] if _is_frame(name) and live.get(name) != each
+        ]
         if "state" in record:
             about["record"] = record | {"state": dict.fromkeys(record["state"], 0)}
         head = {"unit": self.unit, "epoch": self.epoch, "serial": serial, "frame": frame, "base": is_base, "runs": runs}
@@ -228,7 +234,8 @@ class Packer:
         is_base = None in found
         if is_base:
             found = [part.whole(frame, record, files) for part in self._parts]
-        own, runs = {}, {}
+        own: dict[str, Any] = {}
+        runs: dict[str, Any] = {}
         for each in found:
             own |= each.files
             runs |= each.runs
@@ -287,6 +294,8 @@ class Packer:
             }
             # Looked up while nothing can be added; what comes later is not among them.
             old = [path for path in self.folder.glob("[!.]*") if path.is_file() and path.name not in {*kept, _NOTE}]
-            old += [path for path in (self.folder / _NEAR).glob("*/*") if f"{path.parent.name}/{path.name}" not in named]
+            old += [
+                path for path in (self.folder / _NEAR).glob("*/*") if f"{path.parent.name}/{path.name}" not in named
+            ]
         for path in old:
             path.unlink(missing_ok=True)

@@ -56,7 +56,9 @@ def checked_record(record: Any, frame: int) -> None:
     if not isinstance(record, Mapping) or record.get("n") != frame:
         raise Unfit(f"its record is not that of frame {frame}")
     try:
-        named = [(op, run[0]) for op, shards in record.get("state", {}).items() for runs in shards.values() for run in runs]
+        named = [
+            (op, run[0]) for op, shards in record.get("state", {}).items() for runs in shards.values() for run in runs
+        ]
     except (AttributeError, IndexError, KeyError, TypeError):
         raise Unfit("its record names its state in no form we know") from None
     for operator in record.get("state", {}):

@@ -94,7 +94,9 @@ class Remembered:
                 found = json.loads((self._folder / f"{quoted(name)}.json").read_text())
             except (OSError, ValueError):
                 found = {}
-            self._read[name] = {k: v for k, v in found.items() if isinstance(v, list | dict)} if isinstance(found, dict) else {}
+            self._read[name] = (
+                {k: v for k, v in found.items() if isinstance(v, list | dict)} if isinstance(found, dict) else {}
+            )
         return self._read[name]
 
     def _note(self, name: str, unit: str, value: list | dict) -> None:

@@ -96,7 +96,9 @@ class Seal:
             if isinstance(body, dict):  # as it was written before
                 body = [body[name] for name in ("unit", "epoch", "serial", "frame", "queues", "files")]
             unit, epoch, serial, frame, queues, files = body
-            manifest = Manifest(unit, epoch, serial, frame, tuple((edge, after) for edge, after in queues), tuple(files))
+            manifest = Manifest(
+                unit, epoch, serial, frame, tuple((edge, after) for edge, after in queues), tuple(files)
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"it is no manifest: {type(error).__name__}") from None
         numbers = [epoch, serial, frame, *(after for _, after in manifest.queues)]

@@ -18,10 +18,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import assert_never
 
 from holdfast.errors import invariant
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost, who_know
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway, who_know
 from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreAnswered, StoreSent, Verdict
 from holdfast.protocols.shipping import SendToStore, Shipped, Shipping, ShippingInstruction, Superseded
 
@@ -92,19 +94,19 @@ class Shipper:
                 _must_be_kept(request, answer)
             except Exception as error:  # whatever it is: told, and tried again
                 sure = False
-                self._tell(lambda error=error: self._on_trouble(store.name, error))
+                self._tell(partial(self._on_trouble, store.name, error))
                 if self._rest():
                     self._react(lambda: self._machine.store_found(store.name))
             else:
                 sure = True
-                self._react(lambda answer=answer: self._machine.answered(answer))
+                self._react(partial(self._machine.answered, answer))  # type: ignore[arg-type]
                 self._say()
 
     def _mend(self, store: OpenStore) -> None:
         try:
             trace = store.trace(self._unit)
         except StoreLost as error:
-            self._tell(lambda error=error: self._on_trouble(store.name, error))
+            self._tell(partial(self._on_trouble, store.name, error))
             store.reopen()
             trace = store.trace(self._unit)
         if not trace.joined or trace.epoch == 0:
@@ -138,7 +140,7 @@ class Shipper:
                     case SendToStore(store, request):
                         self._requests[store] = request
                     case Shipped(manifest, stage):
-                        self._said.append(lambda m=manifest, s=stage: self._on_shipped(m, s))
+                        self._said.append(partial(self._on_shipped, manifest, stage))
                     case Superseded():
                         self._said.append(self._on_superseded)
                         self._end()

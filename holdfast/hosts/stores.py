@@ -24,13 +24,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
-from holdfast.faults.points import store_trouble
+from holdfast.failpoints import store_trouble
 from holdfast.hosts.places import Place, StoreAway, place_at
 from holdfast.hosts.remembered import Promised, Remembered
 from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, file_name, in_one_line, quoted
+from holdfast.hosts.store_answers import Fetched, StoreLost, Trace
 from holdfast.protocols.messages import (
     ClaimGranted,
     ClaimRefused,
@@ -61,7 +61,7 @@ from holdfast.protocols.storing import (
     WriteFiles,
 )
 
-__all__ = ["Fetched", "OpenStore", "StoreAway", "StoreLost", "Trace", "file_name", "who_know"]
+__all__ = ["OpenStore", "StoreAway", "file_name", "who_know"]
 
 _MARK = "store.json"
 _LIVES = "store.lives"
@@ -69,32 +69,8 @@ _OF_EPOCH = re.compile(r"\d{12}\.json")
 _DIGEST = re.compile(r"-k?[0-9a-f]{32}$|\+[0-9a-f]{32}$")
 
 
-class StoreLost(StoreAway):
-    """The folder is not the one that was opened, or what it must not forget is damaged: `reopen` and `join`."""
-
-
 class _Overtaken(Exception):
     """On a URL: somebody else took an epoch while we worked. The request begins anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A copy of a checkpoint. `passed`: nothing was read, as the register holds this higher epoch."""
-
-    good: bool
-    held: Manifest | None
-    contents: dict[str, bytes] = field(default_factory=dict)
-    passed: int | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What a store knows of a unit. `joined`: it lost nothing, or has learnt it again."""
-
-    joined: bool
-    epoch: int
-    manifest: Manifest | None
 
 
 def _nothing(name: str) -> bytes:
@@ -168,8 +144,12 @@ class OpenStore:
         if isinstance(answer, ClaimGranted):
             key = (0, 0) if answer.manifest is None else answer.manifest.key
             self._memory.note_promise(self._known_as, unit, Promised(self.life, answer.epoch, key))
-        elif isinstance(answer, StoreAnswered) and answer.verdict is Verdict.STORED and answer.stage is not Stage.PREPARE:
-            self._memory.note_promise(self._known_as, unit, Promised(self.life, answer.epoch, (answer.epoch, answer.serial)))
+        elif (
+            isinstance(answer, StoreAnswered) and answer.verdict is Verdict.STORED and answer.stage is not Stage.PREPARE
+        ):
+            self._memory.note_promise(
+                self._known_as, unit, Promised(self.life, answer.epoch, (answer.epoch, answer.serial))
+            )
 
     @property
     def _known_as(self) -> str:
@@ -322,7 +302,10 @@ class OpenStore:
                     case SyncManifest(manifest, prepared):
                         self._check()
                         if prepared:
-                            place.write(f"{folder}/prepared.json", self._seal.to_json(manifest, self._about(f"{folder}/prepared.json")))
+                            place.write(
+                                f"{folder}/prepared.json",
+                                self._seal.to_json(manifest, self._about(f"{folder}/prepared.json")),
+                            )
                         else:
                             self._put_manifest(folder, manifest)
                             place.delete(f"{folder}/prepared.json")
@@ -433,7 +416,9 @@ class OpenStore:
             had = f"epoch {promised.epoch} and checkpoint {promised.key[1]} of epoch {promised.key[0]}"
             why = f"it has gone back to an older copy of itself: it answered with {had}, and holds epoch {epoch} and {have}"
             raise self._noticed(f"{folder}: {in_one_line('HF-R062', 'BackupOlder', why)}")
-        if prepared is not None and (prepared.unit != unit or prepared.epoch < epoch or (manifest is not None and prepared.key <= manifest.key)):
+        if prepared is not None and (
+            prepared.unit != unit or prepared.epoch < epoch or (manifest is not None and prepared.key <= manifest.key)
+        ):
             prepared = None
         return Kept(unit, epoch, manifest, prepared)
 
@@ -542,7 +527,7 @@ class OpenStore:
                 yield folder
 
     def _meet_fault(self) -> None:
-        """Slow, or away, on purpose: `faults.points`."""
+        """Slow, or away, on purpose: `failpoints`."""
         if (seconds := store_trouble(self.name)) < 0:
             raise StoreAway(f"{self._place}: away on purpose")
         if seconds:
@@ -585,7 +570,9 @@ class OpenStore:
             # Opened for a new life, it replaces a mark that is damaged; else that is a loss, to be noticed.
             mark = self._read_fact(_MARK, forgiving=self.life > 0)
             if mark is not None and mark["store"] != self.name:
-                raise StoreAway(f"{self._place}: it belongs to store {mark['store']!r}; each store needs a place of its own")
+                raise StoreAway(
+                    f"{self._place}: it belongs to store {mark['store']!r}; each store needs a place of its own"
+                )
             if mark is None or mark["life"] < self.life:
                 mark = {"store": self.name, "life": self.life, "id": secrets.token_hex(16)}
                 self._write_fact(_MARK, mark)

@@ -120,7 +120,9 @@ def _tainted(measured: Measured, promise: Loses | None) -> list[Verdict]:
     holds = promise is None or (
         measured.tainted_share <= promise.wrong_at_most and not (measured.tainted and promise.wrong_at_most == 0)
     )
-    words = f"{rows:,} in {len(measured.tainted):,} frames" + (f"; not marked and differs: {show_frames(silent)}" if silent else "")
+    words = f"{rows:,} in {len(measured.tainted):,} frames" + (
+        f"; not marked and differs: {show_frames(silent)}" if silent else ""
+    )
     return [
         Verdict(measured.output, "tainted", _allowed(promise.wrong_at_most) if promise else "", words,
                 _state(promise, holds), tuple(measured.tainted), promise.level if promise else "")

@@ -124,7 +124,9 @@ def _measured(ideal: Output, real: Output, others: list[Output]) -> Measured:
         delay_ms=delays,
         tainted={each.n: each.rows for each in real.arrivals if each.mark},
         unmarked=tuple(
-            n for n in sorted({*lost, *wrong}) if n in actual and not any(each.mark or each.is_lost for each in actual[n])
+            n
+            for n in sorted({*lost, *wrong})
+            if n in actual and not any(each.mark or each.is_lost for each in actual[n])
         ),
         disordered=out_of_order([real]),
         across={other.name: out_of_order([real, other]) for other in others},

@@ -83,8 +83,12 @@ class Recomputed:
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Recomputed:
-        differs = [{**each, **{at: tuple(each[at]) for at in ("first_missing", "first_extra")}} for each in found["differs"]]
-        return cls(**{**found, "frames": tuple(found["frames"]), "differs": tuple(Differing(**each) for each in differs)})
+        differs = [
+            {**each, **{at: tuple(each[at]) for at in ("first_missing", "first_extra")}} for each in found["differs"]
+        ]
+        return cls(
+            **{**found, "frames": tuple(found["frames"]), "differs": tuple(Differing(**each) for each in differs)}
+        )
 
 
 def compared(
@@ -101,8 +105,8 @@ def compared(
     undecided = found - len(missing) - len(extra)
     if not missing and not extra:
         return None, undecided
-    shown = [tuple(_shown(row) for row in rows[:_SHOWN]) if quote else () for rows in (missing, extra)]
-    return Differing(n, len(missing), len(extra), *shown), undecided
+    lacks, has = (tuple(_shown(row) for row in rows[:_SHOWN]) if quote else () for rows in (missing, extra))
+    return Differing(n, len(missing), len(extra), lacks, has), undecided
 
 
 def unmatched(one: Sequence[Row], other: Sequence[Row], slack: float = 0.0) -> tuple[list[Row], list[Row]]:
@@ -164,7 +168,9 @@ def _is_same(a: Any, b: Any, at_most: float) -> bool:
 def _allowed(rows: Sequence[Row], slack: float) -> list[float]:
     """By column, what two numbers may differ by whatever their size."""
     columns = zip(*rows, strict=True)
-    largest = [max((abs(v) for v in column if isinstance(v, float) and math.isfinite(v)), default=0.0) for column in columns]
+    largest = [
+        max((abs(v) for v in column if isinstance(v, float) and math.isfinite(v)), default=0.0) for column in columns
+    ]
     return [slack + _OF_LARGEST * each for each in largest]
 
 

@@ -8,6 +8,7 @@ Pure: chance is handed in.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["sampled"]
@@ -30,4 +31,4 @@ def sampled(rows: Mapping[int, int], count: int | None, draw: Callable[[int], in
 def _spread(frames: Sequence[int], count: int, draw: Callable[[int], int]) -> list[int]:
     """One of each of `count` stretches that are as long as each other."""
     cuts = [len(frames) * at // count for at in range(count + 1)] if count else []
-    return [frames[low + draw(high - low)] for low, high in zip(cuts, cuts[1:], strict=False)]
+    return [frames[low + draw(high - low)] for low, high in itertools.pairwise(cuts)]

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from holdfast.graph.declared import did_you_mean
-from holdfast.graph.schemas import Column, Schema, folded, quoted, written
+from holdfast.graph.schemas import Column, Schema, folded, written
 from holdfast.operators.builtin import ALL, KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import df_of, group_ids, table_of
 from holdfast.operators.measures import Measures, TypeOf, parse_call, plan
 from holdfast.operators.merging import merge, results
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,9 +115,7 @@ def type_of_in(df: DataFrame) -> TypeOf:
     return type_of
 
 
-def make_aggregate(
-    options: Mapping[str, Any], input_schema: Schema, *, type_of: TypeOf | None = None
-) -> KeyedFunction:
+def make_aggregate(options: Mapping[str, Any], input_schema: Schema, *, type_of: TypeOf | None = None) -> KeyedFunction:
     """The keyed function of a declared aggregate (options as in `graph.model`).
 
     `type_of` (see `type_of_in`) is needed for expressions that are no plain column.
@@ -157,9 +156,7 @@ def make_aggregate(
     )
 
 
-def _shape(
-    options: Mapping[str, Any], schema: Schema, windowed: bool, type_of: TypeOf | None
-) -> Shape:
+def _shape(options: Mapping[str, Any], schema: Schema, windowed: bool, type_of: TypeOf | None) -> Shape:
     by, time = _names(options.get("by")), options.get("time")
     time = time if isinstance(time, str) else None
     for name in by + ((time,) if windowed and time else ()):
@@ -201,7 +198,7 @@ def _shape(
     return Shape(by, Schema(keys or (Column(ALL, "int"),)), measures, Schema(emitted), time)
 
 
-def _names(by: object) -> tuple[str, ...]:
+def _names(by: Any) -> tuple[str, ...]:
     if by is None:
         return ()
     return (by,) if isinstance(by, str) else tuple(by)

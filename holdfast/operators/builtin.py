@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import Finding, ProcessRefused
 from holdfast.graph.schemas import Schema, folded, named
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-__all__ = ["ALL", "FRAME", "FrameFunction", "KeyedFunction", "check_keys", "carried", "refuse"]
+__all__ = ["ALL", "FRAME", "FrameFunction", "KeyedFunction", "carried", "check_keys", "refuse"]
 
 # The state key of an aggregate over everything: a key needs a column.
 ALL = "_all"
@@ -52,14 +52,8 @@ def carried(df: DataFrame) -> tuple[str, ...]:
 class FrameFunction(Protocol):
     """State after frame n and its output, from the state before and its rows."""
 
-    def __call__(
-        self,
-        state: pd.DataFrame,
-        *rows: pd.DataFrame,
-        boundary: pd.Timestamp,
-        frame: int,
-        since: pd.Timestamp | None = None,
-    ) -> tuple[pd.DataFrame, pd.DataFrame]: ...
+    # `(state, *rows, *, boundary, frame, since=None)`, with as many rows as it has ports.
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[pd.DataFrame, pd.DataFrame]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +78,7 @@ class KeyedFunction:
 
 def refuse(code: str, name: str, what: str, *, why: str = "", do: str = "") -> ProcessRefused:
     """A declaration that cannot become a built-in. Raised before anything runs."""
-    return ProcessRefused(
-        [Finding(code, name, what, why=why, effect="nothing was started, nothing was read", do=do)]
-    )
+    return ProcessRefused([Finding(code, name, what, why=why, effect="nothing was started, nothing was read", do=do)])
 
 
 def check_keys(keys: Schema, taken: Iterable[str]) -> None:

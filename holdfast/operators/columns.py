@@ -144,9 +144,7 @@ def unpack_lists(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, np.nd
     return pa.table([one.flatten() for one in lists], names=list(names)), owners
 
 
-def search(
-    values: np.ndarray, low: np.ndarray, high: np.ndarray, wanted: np.ndarray, *, right: bool
-) -> np.ndarray:
+def search(values: np.ndarray, low: np.ndarray, high: np.ndarray, wanted: np.ndarray, *, right: bool) -> np.ndarray:
     """np.searchsorted of each `wanted` inside its own stretch [low, high) of `values`."""
     low, high = low.copy(), high.copy()
     while (open_ := low < high).any():

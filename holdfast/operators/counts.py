@@ -89,9 +89,7 @@ class CountWindows:
 
         whole = slots.column("_rows").to_numpy() == self.size
         closed = whole | (micros_of(boundary) >= END_US)
-        out = self.shape.output(
-            keys.take(pa.array(owner[closed])), slots.filter(pa.array(closed)), late_rows=0
-        )
+        out = self.shape.output(keys.take(pa.array(owner[closed])), slots.filter(pa.array(closed)), late_rows=0)
         if micros_of(boundary) >= END_US:
             return df_of(self.state.arrow.empty_table()), out
         order = np.flatnonzero(~closed)
@@ -99,9 +97,7 @@ class CountWindows:
         open_ = slots.take(pa.array(order)).add_column(0, "_window", pa.array(window[order]))
         return df_of(self._packed(keys, seen, owner[order], open_)), out
 
-    def _windows(
-        self, rows: pa.Table, owner: np.ndarray, seen: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, pa.Table]:
+    def _windows(self, rows: pa.Table, owner: np.ndarray, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray, pa.Table]:
         """The frame's share of each window it touches: owner, window number, slots."""
         ordered = [rows.column(name) for name, _, _ in self.shape.measures.order]
         order = in_order([pa.array(owner), *ordered])
@@ -119,9 +115,7 @@ class CountWindows:
         nth = np.arange(len(pane)) - np.repeat(np.cumsum(copies) - copies, copies)
         return owner[pane], oldest[pane] + nth, slots.take(pa.array(pane))
 
-    def _packed(
-        self, keys: pa.Table, seen: np.ndarray, owner: np.ndarray, open_: pa.Table
-    ) -> pa.Table:
+    def _packed(self, keys: pa.Table, seen: np.ndarray, owner: np.ndarray, open_: pa.Table) -> pa.Table:
         lists = pack_lists(open_, owner, len(seen), self.state)
         waits = np.bincount(owner, minlength=len(seen)) > 0
         wake = timestamps(np.full(len(seen), END_US), ~waits)

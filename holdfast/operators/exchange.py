@@ -15,6 +15,7 @@ Pure: no Spark, file or clock.
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -57,7 +58,7 @@ def to_df(table: pa.Table, *, exact: bool = False) -> pd.DataFrame:
     return df
 
 
-def to_table(found: object, schema: pa.Schema, keys: tuple[str, ...] = ()) -> pa.Table:
+def to_table(found: Any, schema: pa.Schema, keys: tuple[str, ...] = ()) -> pa.Table:
     """The declared columns out of what a function returned."""
     if found is None:
         return schema.empty_table()

@@ -120,9 +120,7 @@ class KeyIndex:
 
     def _slots(self, keys: pa.Table, add: bool) -> np.ndarray:
         slots = self._number(self._columns[0], _one(keys.column(0)), add)
-        for numbers, pairs, column in zip(
-            self._columns[1:], self._pairs, keys.columns[1:], strict=True
-        ):
+        for numbers, pairs, column in zip(self._columns[1:], self._pairs, keys.columns[1:], strict=True):
             own = self._number(numbers, _one(column), add)
             known = (slots >= 0) & (own >= 0)
             joined = (slots << 32) | own

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema, folded, named, quoted
+from holdfast.graph.schemas import Column, Schema, folded, named
 from holdfast.operators.builtin import KeyedFunction, carried, check_keys, refuse
 from holdfast.operators.columns import (
     df_of,
@@ -40,6 +40,7 @@ from holdfast.operators.columns import (
     timestamps,
     unpack_lists,
 )
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -198,9 +199,7 @@ class Join:
             "l": lefts.table.take(pa.array(at)),
             "r": right,
         }
-        return pa.table(
-            [sides[side].column(name) for side, name in self.picked], schema=self.emits.arrow
-        )
+        return pa.table([sides[side].column(name) for side, name in self.picked], schema=self.emits.arrow)
 
     def _packed(self, keys: pa.Table, lefts: _Rows, rights: _Rows) -> pa.Table:
         count = keys.num_rows
@@ -309,7 +308,11 @@ def _output_columns(
 
 def _renamed(expression: str, known: Mapping[str, list[str]]) -> tuple[str, str, str, str]:
     parts = re.fullmatch(rf"\s*{_NAME}(?:\s+as\s+{_NAME})?\s*", expression, re.IGNORECASE)
-    names = [each[1:-1].replace("``", "`") if each.startswith("`") else each for each in parts.groups(default="")] if parts else [""]
+    names = (
+        [each[1:-1].replace("``", "`") if each.startswith("`") else each for each in parts.groups(default="")]
+        if parts
+        else [""]
+    )
     if parts is None or names[0] not in known:
         raise refuse(
             "HF-O025",
@@ -318,4 +321,5 @@ def _renamed(expression: str, known: Mapping[str, list[str]]) -> tuple[str, str,
             why=f"emits= takes columns and 'column as name', other signs than letters in backticks; there are {', '.join(map(named, known))}",
             do="compute it with map() after the join",
         )
-    return (names[1] or names[0], *known[names[0]])
+    side, column, kind = known[names[0]]
+    return names[1] or names[0], side, column, kind

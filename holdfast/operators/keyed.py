@@ -39,9 +39,7 @@ __all__ = ["FrameContext", "FrameStep", "KeyedSpec", "run_keyed"]
 _ROWS_PER_BATCH = 65_536
 
 
-def run_keyed(
-    spec: KeyedSpec, batches: Iterator[pa.RecordBatch], frame: FrameContext
-) -> Iterator[pa.RecordBatch]:
+def run_keyed(spec: KeyedSpec, batches: Iterator[pa.RecordBatch], frame: FrameContext) -> Iterator[pa.RecordBatch]:
     """Rows of `spec.input_schema` in, rows of `spec.output_schema` out."""
     rows = _collect(spec, batches)
     store = open_store(frame.runs_dir, spec.key_schema, spec.state)
@@ -57,16 +55,14 @@ def run_keyed(
 def _run_frame(
     spec: KeyedSpec, store: Store, rows: pa.Table, frame: FrameContext, step: FrameStep
 ) -> tuple[list[pa.Table], Note]:
-    ports, keys, shards = _ports(spec, rows)
+    ports, given, given_shards = _ports(spec, rows)
     due, due_shards = store.due(step.boundary_us, frame.shards)
-    keys, shards = _touched_keys(
-        pa.concat_tables([*keys, due]), np.concatenate([*shards, due_shards])
-    )
+    keys, shards = _touched_keys(pa.concat_tables([*given, due]), np.concatenate([*given_shards, due_shards]))
     invariant(
         bool(np.isin(shards, frame.shards).all()),
         f"operator {spec.name!r} was given rows of shards it does not own",
     )
-    note = {"n": step.n, "epoch": frame.epoch, "shards": frame.shards}
+    note: dict[str, Any] = {"n": step.n, "epoch": frame.epoch, "shards": frame.shards}
     if not keys.num_rows:
         return [], Note(**note, runs={})
     touched = store.touch(keys, shards)
@@ -80,15 +76,13 @@ def _run_frame(
 
 
 def _collect(spec: KeyedSpec, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-    batches = [batch for batch in batches if batch.num_rows]
-    if not batches:
+    filled = [batch for batch in batches if batch.num_rows]
+    if not filled:
         return spec.input_schema.empty_table()
-    return pa.Table.from_batches(batches).combine_chunks()
+    return pa.Table.from_batches(filled).combine_chunks()
 
 
-def _ports(
-    spec: KeyedSpec, rows: pa.Table
-) -> tuple[list[pa.Table], list[pa.Table], list[np.ndarray]]:
+def _ports(spec: KeyedSpec, rows: pa.Table) -> tuple[list[pa.Table], list[pa.Table], list[np.ndarray]]:
     """Per port its rows in canonical order; keys and shards of all rows, in any order."""
     ports, keys, shards = [], [], []
     which = rows["_port"]
@@ -134,7 +128,8 @@ def _call(
         )
     schema = pa.schema([*spec.key_schema.arrow, *spec.state.arrow])
     after = _fit(spec, step.n, "state", found[0], schema, spec.keys)
-    outs, counts = [], {}
+    outs: list[pa.Table] = []
+    counts: dict[str, int] = {}
     named = _by_stream(spec, step.n, found[1])
     for name, emitted in spec.emits:
         out = named.get(name)
@@ -166,9 +161,7 @@ def _keywords(spec: KeyedSpec, step: FrameStep) -> dict[str, Any]:
     known = inspect.signature(spec.function).parameters
     about = {
         "boundary": pd.Timestamp(step.boundary_us, unit="us", tz="UTC"),
-        "since": None
-        if step.since_us is None
-        else pd.Timestamp(step.since_us, unit="us", tz="UTC"),
+        "since": None if step.since_us is None else pd.Timestamp(step.since_us, unit="us", tz="UTC"),
         "frame": step.n,
     }
     asked = {
@@ -179,14 +172,12 @@ def _keywords(spec: KeyedSpec, step: FrameStep) -> dict[str, Any]:
     return {**asked, **step.params}
 
 
-def _by_stream(spec: KeyedSpec, n: int, out: object) -> Mapping[str, object]:
+def _by_stream(spec: KeyedSpec, n: int, out: Any) -> Mapping[str, Any]:
     names = [name for name, _ in spec.emits]
     if isinstance(out, Mapping):
         strange = [name for name in out if name not in names]
         if strange:
-            raise _misfit(
-                spec, n, "output", f"it emits no stream {strange[0]!r}", f"use one of {', '.join(names)}"
-            )
+            raise _misfit(spec, n, "output", f"it emits no stream {strange[0]!r}", f"use one of {', '.join(names)}")
         return out
     if len(names) > 1 and out is not None:
         why = f"it emits {', '.join(names)}, but one {_kind(out)} came back"
@@ -194,9 +185,7 @@ def _by_stream(spec: KeyedSpec, n: int, out: object) -> Mapping[str, object]:
     return {names[0]: out} if names else {}
 
 
-def _fit(
-    spec: KeyedSpec, n: int, what: str, found: object, schema: pa.Schema, keys: tuple[str, ...]
-) -> pa.Table:
+def _fit(spec: KeyedSpec, n: int, what: str, found: Any, schema: pa.Schema, keys: tuple[str, ...]) -> pa.Table:
     try:
         return to_table(found, schema, keys)
     except Misfit as error:
@@ -211,9 +200,7 @@ def _tagged(spec: KeyedSpec, n: int, at: int, table: pa.Table) -> Iterator[pa.Re
         own = {f"o{at}_{name}": part.column(name).chunk(0) for name in part.column_names}
         own["_n"] = pa.repeat(pa.scalar(n, pa.int64()), rows)
         own["_out"] = pa.repeat(pa.scalar(at, pa.int32()), rows)
-        arrays = [
-            own[field.name] if field.name in own else pa.nulls(rows, field.type) for field in schema
-        ]
+        arrays = [own[field.name] if field.name in own else pa.nulls(rows, field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -224,7 +211,7 @@ def _where(spec: KeyedSpec, n: int) -> str:
     return f"operator {spec.name!r}, frame {n}" + (f", {spec.where}" if spec.where else "")
 
 
-def _kind(found: object) -> str:
+def _kind(found: Any) -> str:
     return f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
 
 

@@ -20,8 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.errors import UsageError
-from holdfast.graph.schemas import Column, Schema, carried_as, quoted
+from holdfast.graph.schemas import Column, Schema, carried_as
 from holdfast.operators.builtin import refuse
+from holdfast.quoting import quoted
 
 __all__ = ["BOUNDS", "Measure", "Measures", "Slot", "TypeOf", "parse_call", "plan"]
 
@@ -254,8 +255,7 @@ class _Planner:
     def _measure(self, name: str, function: str, sql: str, kind: str) -> Measure:
         nested, number = "<" in kind, kind in _INTEGERS + _FLOATS or kind.startswith("decimal")
         if (function in ("min", "max", "count_distinct") and nested) or (
-            function not in ("min", "max", "count_distinct", "count", "first", "last")
-            and not number
+            function not in ("min", "max", "count_distinct", "count", "first", "last") and not number
         ):
             raise refuse(
                 "HF-O022",
@@ -284,9 +284,7 @@ class _Planner:
         count = self._slot("count", source, "bigint")
         if function == "count":
             return Measure(name, function, "bigint", (count,))
-        return Measure(
-            name, function, kind, (self._slot(function, source, kind, count), count)
-        )
+        return Measure(name, function, kind, (self._slot(function, source, kind, count), count))
 
     def _sum(self, name: str, function: str, sql: str, kind: str) -> Measure:
         if kind in _FLOATS:
@@ -295,7 +293,10 @@ class _Planner:
         elif kind == "bigint" and function == "avg":
             # A mean does not overflow in Spark; its sum must not either.
             sql, source_kind, total, mean = (
-                f"cast({sql} as decimal(20,0))", "decimal(20,0)", "decimal(38,0)", "double",
+                f"cast({sql} as decimal(20,0))",
+                "decimal(20,0)",
+                "decimal(38,0)",
+                "double",
             )
         elif kind in _INTEGERS:
             source_kind, total, mean = kind, "bigint", "double"

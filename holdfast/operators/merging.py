@@ -73,9 +73,7 @@ def _with_nan(column: pa.ChunkedArray, table: pa.Table, slot: Slot) -> pa.Chunke
     if not pa.types.is_floating(column.type) or not column.null_count:
         return column
     some = pc.greater(table.column(slot.counted), 0)
-    return pc.if_else(
-        some, pc.fill_null(column, pa.scalar(np.nan, column.type)), pa.scalar(None, column.type)
-    )
+    return pc.if_else(some, pc.fill_null(column, pa.scalar(np.nan, column.type)), pa.scalar(None, column.type))
 
 
 def _sum(found: pa.Table, slot: Slot, kind: pa.DataType) -> pa.ChunkedArray:
@@ -116,9 +114,7 @@ def _extreme(found: pa.Table, slot: Slot) -> pa.ChunkedArray:
     return pc.if_else(nan, pa.scalar(np.nan, value.type), value)
 
 
-def _moments(
-    measures: Measures, table: pa.Table, mean_slot: Slot, groups: Groups
-) -> dict[str, pa.Array]:
+def _moments(measures: Measures, table: pa.Table, mean_slot: Slot, groups: Groups) -> dict[str, pa.Array]:
     """Chan's rule for any number of parts: their own spread and that of their means."""
     m2_slot = next(s for s in measures.slots if s.op == "m2" and s.source == mean_slot.source)
     n = table.column(mean_slot.counted).to_numpy().astype(np.float64)
@@ -205,9 +201,7 @@ def results(
     return {one.name: _result(one, slots, bounds or {}) for one in measures.measures}
 
 
-def _result(
-    measure: Measure, slots: pa.Table, bounds: dict[str, pa.Array]
-) -> pa.Array | pa.ChunkedArray:
+def _result(measure: Measure, slots: pa.Table, bounds: dict[str, pa.Array]) -> pa.Array | pa.ChunkedArray:
     columns = [slots.column(name) for name in measure.slots]
     match measure.function:
         case "window_start" | "window_end":

@@ -21,6 +21,10 @@ class PerKey:
         return self._values.get(str(key), self.default)
 
     def of(self, keys: pd.Series) -> pd.Series:
-        return keys.astype(str).map(self._values).astype(object).where(lambda found: found.notna(), self.default).astype(
-            type(self.default)
+        return (
+            keys.astype(str)
+            .map(self._values)
+            .astype(object)
+            .where(lambda found: found.notna(), self.default)
+            .astype(type(self.default))
         )

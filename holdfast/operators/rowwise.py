@@ -4,7 +4,7 @@ What a row becomes depends on that row alone, so any cut into frames, and severa
 frames at once, give the same rows. Conditions and columns are Spark SQL; a row for
 which a condition is null is not taken.
 
-Pure: no session, clock or state. Driven by `engine.plan`.
+Pure: no session, clock or state. Driven by `engine.unit.plan`.
 """
 
 from __future__ import annotations

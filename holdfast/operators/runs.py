@@ -133,14 +133,14 @@ def _said(name: str) -> str:
     return name.removesuffix(".arrow").rpartition("-")[2]
 
 
-def sweep(directory: str | os.PathLike, kept: Iterable[RunRef], *, up_to: int) -> int:
+def sweep(directory: str | os.PathLike[str], kept: Iterable[RunRef], *, up_to: int) -> int:
     """Deletes files of versions up to `up_to` that no kept run names; returns how many.
 
     Later versions may belong to an attempt that is still under way.
     """
     named = {run.file for run in kept}
     gone = 0
-    for entry in os.scandir(directory):
+    for entry in os.scandir(os.fspath(directory)):
         stem = entry.name.removeprefix(".")
         if entry.name in named or not stem[:8].isdigit():
             continue

@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema, quoted
+from holdfast.graph.schemas import Column, Schema
 from holdfast.operators.aggregate import Shape
 from holdfast.operators.builtin import KeyedFunction
 from holdfast.operators.columns import (
@@ -38,6 +38,7 @@ from holdfast.operators.columns import (
     unpack_lists,
 )
 from holdfast.operators.merging import merge
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,9 +62,7 @@ class Sessions:
 
     def prepare(self, df: DataFrame) -> DataFrame:
         time = quoted(self.shape.time or "")
-        projected = self.shape.project(
-            df, f"coalesce(cast({time} as timestamp), {_NO_TIME}) as _time"
-        )
+        projected = self.shape.project(df, f"coalesce(cast({time} as timestamp), {_NO_TIME}) as _time")
         gap = f"session_window(_time, '{self.gap_us} microseconds') as _session"
         start = f"nullif(_session.start, {_NO_TIME}) as _start"
         return self.shape.reduce(projected, gap, selected=[start, "_session.end as _end"])

@@ -21,9 +21,9 @@ import pyarrow as pa
 from holdfast.atomic import write_whole
 from holdfast.errors import invariant
 from holdfast.graph.schemas import Schema
+from holdfast.journals.notes import as_note, read_note
 from holdfast.operators.runs import RunRef
 from holdfast.operators.state import Runs
-from holdfast.records.notes import as_note, read_note
 
 __all__ = ["FrameContext", "FrameStep", "KeyedSpec", "Note", "read_notes", "write_note"]
 

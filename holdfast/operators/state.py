@@ -132,7 +132,7 @@ class Store:
         """Keys whose `wake` is not after the boundary, and their shards."""
         slots = np.empty(0, dtype=np.int64)
         if WAKE in self._values:
-            slots = self._columns[WAKE].at_most(boundary_us)
+            slots = self._columns[WAKE].at_most(boundary_us)  # type: ignore[union-attr]
             slots = slots[self._alive[slots] & np.isin(self._shard[slots], shards)]
         return self._rows(slots, self._keys), self._shard[slots]
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.graph.schemas import Column, Schema, quoted
+from holdfast.graph.schemas import Column, Schema
 from holdfast.operators.aggregate import Shape
 from holdfast.operators.builtin import KeyedFunction, carried, refuse
 from holdfast.operators.columns import (
@@ -38,6 +38,7 @@ from holdfast.operators.columns import (
     timestamps,
 )
 from holdfast.operators.merging import merge
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     import pandas as pd

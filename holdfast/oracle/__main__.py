@@ -14,12 +14,12 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast.declare.loading import load
 from holdfast.engine.profile import load_profile
-from holdfast.engine.session import close_session, open_session
+from holdfast.engine.session.session import close_session, open_session
 from holdfast.errors import HoldfastError
 from holdfast.faults.inputs import from_log
 from holdfast.faults.trial import end_with_who_asked
-from holdfast.graph.loading import load
 from holdfast.oracle.recomputing import recompute
 
 __all__ = ["main"]
@@ -37,7 +37,9 @@ def main(folder: Path) -> int:
     try:
         spark = open_session(folder, conf=conf, quiet=graph.values == "hide")
         try:
-            found = recompute(graph, ran, spark, count=said["count"], seed=said["seed"], first=first, until=said["until"])
+            found = recompute(
+                graph, ran, spark, count=said["count"], seed=said["seed"], first=first, until=said["until"]
+            )
         finally:
             close_session(spark)
     except HoldfastError as error:

@@ -28,7 +28,8 @@ from holdfast.graph.schemas import Schema
 from holdfast.operators.measures import parse_call
 from holdfast.oracle.inputs import FrameTimes
 from holdfast.oracle.session_rows import session_rows
-from holdfast.oracle.tables import N, Tables, quoted
+from holdfast.oracle.tables import N, Tables
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -98,8 +99,12 @@ class AggregateQuery:
         size_us, late_us = options["window_ms"] * 1000, (options.get("lateness_ms") or 0) * 1000
         step_us = (options.get("every_ms") or options["window_ms"]) * 1000
         within = F.window(F.timestamp_micros("t"), f"{size_us} microseconds", f"{step_us} microseconds")
-        spread = rows.where("t is not null").select("*", within.alias("w")).withColumn("start", F.unix_micros("w.start"))
-        known = spread.join(F.broadcast(frames_table(self.spark, self.times, range(self.times.first, max(wanted) + 1))), N)
+        spread = (
+            rows.where("t is not null").select("*", within.alias("w")).withColumn("start", F.unix_micros("w.start"))
+        )
+        known = spread.join(
+            F.broadcast(frames_table(self.spark, self.times, range(self.times.first, max(wanted) + 1))), N
+        )
         open_ = known.where(F.col("start") + size_us + late_us > F.col("since"))
         start, end = F.timestamp_micros("start"), F.timestamp_micros(F.col("start") + size_us)
         made = open_.groupBy("start", *self._keys).agg(*self._measures(start, end))

@@ -58,7 +58,14 @@ class Fold:
         time = graph.time if isinstance(graph.time, str) else None
         self._operator, self._folder = operator, folder
         self._task = FoldTask(
-            str(folder), operator.function, keys, tuple(schemas), Schema((*keyed, *options["state"].columns)), emits, per, time
+            str(folder),
+            operator.function,
+            keys,
+            tuple(schemas),
+            Schema((*keyed, *options["state"].columns)),
+            emits,
+            per,
+            time,
         )
 
     def give(self, n: int, ports: list[pa.Table], times: FrameTimes, values: Mapping[str, Any]) -> None:
@@ -72,10 +79,11 @@ class Fold:
     def run(self, spark: SparkSession, wanted: list[int]) -> Folded:
         spark.range(0, 1, 1, 1).mapInArrow(self._task, "x int").collect()
         failed = self._folder / "failed"
-        said = json.loads(failed.read_text()) if failed.exists() else {"n": None, "error": ""}
+        said: dict[str, Any] = json.loads(failed.read_text()) if failed.exists() else {"n": None, "error": ""}
         done = [n for n in wanted if said["n"] is None or n < said["n"]]
         found = {
-            stream: {n: _read(self._folder, f"{n} out {stream.split('.', 1)[-1]}") for n in done} for stream in self._operator.outputs
+            stream: {n: _read(self._folder, f"{n} out {stream.split('.', 1)[-1]}") for n in done}
+            for stream in self._operator.outputs
         }
         return Folded(found, said["n"], None if said["n"] is None else RuntimeError(said["error"]))
 
@@ -158,7 +166,8 @@ class FoldTask:
 
     def _values(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: PerKey(values[name]["value"], values[name]["per"]) if per else values[name]["value"] for name, per in self.params
+            name: PerKey(values[name]["value"], values[name]["per"]) if per else values[name]["value"]
+            for name, per in self.params
         }
 
 
@@ -166,7 +175,9 @@ def _asked(function: Callable[..., Any], n: int, boundary: pd.Timestamp, since_u
     """Of the frame what the function takes by keyword."""
     about = {"boundary": boundary, "since": pd.Timestamp(since_us, unit="us", tz="UTC"), "frame": n}
     takes = inspect.signature(function).parameters
-    return {name: value for name, value in about.items() if name in takes and takes[name].kind is takes[name].KEYWORD_ONLY}
+    return {
+        name: value for name, value in about.items() if name in takes and takes[name].kind is takes[name].KEYWORD_ONLY
+    }
 
 
 def _read(folder: str | Path, name: str) -> pa.Table:

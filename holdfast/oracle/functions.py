@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from holdfast.oracle.tables import N, quoted
+from holdfast.oracle.tables import N
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

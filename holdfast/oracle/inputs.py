@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import open_source
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.source_runner import open_source
+from holdfast.engine.state_folder import StateFolder
 from holdfast.faults.keeping import frames_in, rows_in
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US
@@ -48,7 +48,9 @@ class FrameTimes:
 
 
 class Inputs:
-    def __init__(self, graph: Graph, state: Path, kept: Mapping[str, Mapping[str, Path]], work: Path, first: int) -> None:
+    def __init__(
+        self, graph: Graph, state: Path, kept: Mapping[str, Mapping[str, Path]], work: Path, first: int
+    ) -> None:
         """`state`: the state folder of the run; `kept`: by stream and sink, where its frames are; `work`: for sources."""
         folder = StateFolder(state)
         deployed = folder.deployment()
@@ -56,8 +58,12 @@ class Inputs:
         self.schemas = {stream: Schema.of(ddl) for stream, ddl in deployed["schemas"].items()}
         self.clock = FrameClock(deployed["t0_us"], graph.frame_ms * 1000)
         self.params = Config(folder.config, graph.params)
-        self.outputs = {stream: {name: frames_in(path) for name, path in sinks.items()} for stream, sinks in kept.items()}
-        self.last = max((n for sinks in self.outputs.values() for frames in sinks.values() for n in frames), default=first - 1)
+        self.outputs = {
+            stream: {name: frames_in(path) for name, path in sinks.items()} for stream, sinks in kept.items()
+        }
+        self.last = max(
+            (n for sinks in self.outputs.values() for frames in sinks.values() for n in frames), default=first - 1
+        )
         self._sources = {source.name: self._cut(source.name) for source in graph.sources}
         self._left_out: dict[str, Exclusions] = {}
 
@@ -73,7 +79,8 @@ class Inputs:
 
     def _cut(self, name: str) -> dict[int, tuple]:
         """Frame -> references, up to the last of the run."""
-        source, found = self._graph.source(name), {}
+        source = self._graph.source(name)
+        found: dict[int, tuple] = {}
         directory = self._work / "sources" / name
         directory.mkdir(parents=True)
         opened = open_source(source, self._graph, directory, from_n=self.first, clock=self.clock, epoch=1)

@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from holdfast.graph.schemas import Schema
 from holdfast.oracle.aggregates import frames_table
 from holdfast.oracle.inputs import FrameTimes
-from holdfast.oracle.tables import N, quoted
+from holdfast.oracle.tables import N
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -88,7 +89,9 @@ class JoinQuery:
             if name not in self._on:
                 known[f"{name}_right" if name in self.left.names else name] = ("r", name)
         wanted = self.operator.options.get("emits")
-        taken = list(known) if wanted is None else [re.split(r"\s+as\s+", each.strip(), flags=re.I)[0] for each in wanted]
+        taken = (
+            list(known) if wanted is None else [re.split(r"\s+as\s+", each.strip(), flags=re.I)[0] for each in wanted]
+        )
         columns = []
         for column, name in zip(self.emits.columns, taken, strict=True):
             side, own = known[name.strip("`")]

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from holdfast.engine.stages import late_stages
+from holdfast.engine.flow.end_of_input import late_stages
 from holdfast.faults.keeping import rows_in
 from holdfast.faults.trial import kept_folders
 from holdfast.frames.content import canonical, checksum
@@ -36,7 +36,14 @@ __all__ = ["recompute"]
 
 
 def recompute(
-    graph: Graph, ran: Path, spark: SparkSession, *, count: int | None, seed: int, first: int = 1, until: int | None = None
+    graph: Graph,
+    ran: Path,
+    spark: SparkSession,
+    *,
+    count: int | None,
+    seed: int,
+    first: int = 1,
+    until: int | None = None,
 ) -> list[Recomputed]:
     """`ran`: the folder of a run that kept all its streams; `count`: frames a stream at most, None: all."""
     with tempfile.TemporaryDirectory(prefix="holdfast-oracle-", ignore_cleanup_errors=True) as folder:
@@ -58,7 +65,11 @@ class _Unit:
         self._graph, self._unit, self._inputs, self._frames, self._until = graph, unit, inputs, frames, until
 
     def looked_at(self, count: int | None, seed: int) -> list[Recomputed]:
-        lines = {(stream, sink): self._line(stream, sink) for stream in self._unit.outputs for sink in self._inputs.outputs[stream]}
+        lines = {
+            (stream, sink): self._line(stream, sink)
+            for stream in self._unit.outputs
+            for sink in self._inputs.outputs[stream]
+        }
         if self._frames.left_out:
             return list(lines.values())
         wanted = {}
@@ -74,7 +85,10 @@ class _Unit:
         except Exception as error:
             # Not the user's code: that is told as a frame that differs. What has no answer is not said to be right.
             why = f"the other way ended with {self._said(error)}"
-            return [line if {*line.frames} >= {*wanted.get(line.stream, ())} else replace(line, left_out=why) for line in lines.values()]
+            return [
+                line if {*line.frames} >= {*wanted.get(line.stream, ())} else replace(line, left_out=why)
+                for line in lines.values()
+            ]
         return list(lines.values())
 
     def _said(self, error: Exception) -> str:
@@ -123,6 +137,8 @@ def _digest(table: pa.Table, schema: Schema) -> str:
 def _words(error: Exception) -> str:
     """The kind of an error and its first line; of one in a worker the last, where Python says what it was."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and not line.startswith("org.")]
+    raised = [
+        line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and not line.startswith("org.")
+    ]
     said = raised[-1] if raised else f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return said[:300]

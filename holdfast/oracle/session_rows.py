@@ -43,12 +43,12 @@ def session_rows(
     found: list[tuple[int, int, int, int, int]] = []
     sessions = 0
     for n in range(min(frames, default=1), last + 1):
-        for key, rows in by_frame.get(n, {}).items():
+        for text, rows in by_frame.get(n, {}).items():
             fresh = [_Span(times_us[row], times_us[row] + gap_us, [row]) for row in rows]
-            open_[key] = _joined([*open_.get(key, []), *fresh])
-        for key in list(open_):
+            open_[text] = _joined([*open_.get(text, []), *fresh])
+        for text in list(open_):
             left = []
-            for span in open_[key]:
+            for span in open_[text]:
                 over_us = span.end + late_us
                 if span.is_new and over_us < boundaries.since_us(n):
                     continue  # too late
@@ -59,9 +59,9 @@ def session_rows(
                     left.append(span)
             for span in left:
                 span.is_new = False
-            open_[key] = left
+            open_[text] = left
             if not left:
-                del open_[key]
+                del open_[text]
     return found
 
 

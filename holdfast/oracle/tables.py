@@ -21,7 +21,7 @@ from holdfast.graph.schemas import Column, Schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["N", "Tables", "by_frame", "fresh", "quoted", "rows_of", "with_number"]
+__all__ = ["N", "Tables", "by_frame", "fresh", "rows_of", "with_number"]
 
 # The frame a row belongs to, beside the columns of the stream; no stream may have a column of this name.
 N = "_n"
@@ -50,7 +50,9 @@ class Tables:
     def numbered(self, spark: SparkSession, tables: Mapping[int, pa.Table], schema: Schema) -> DataFrame:
         """The rows of several frames with the number of theirs."""
         wide = Schema((*schema.columns, Column(N, "bigint")))
-        parts = [with_number(table.select(list(schema.names)).cast(schema.arrow), n) for n, table in sorted(tables.items())]
+        parts = [
+            with_number(table.select(list(schema.names)).cast(schema.arrow), n) for n, table in sorted(tables.items())
+        ]
         return self.df(spark, pa.concat_tables(parts) if parts else wide.arrow.empty_table(), wide)
 
 
@@ -92,7 +94,3 @@ def fresh(spark: SparkSession, conf: Mapping[str, str] | None = None) -> Iterato
     finally:
         mine.catalog.clearCache()
         sessions.setActiveSession(before.get()) if before.isDefined() else sessions.clearActiveSession()
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -27,7 +27,8 @@ from holdfast.oracle.folding import Fold, Folded
 from holdfast.oracle.functions import call, rowwise, values_as_columns
 from holdfast.oracle.inputs import FrameTimes, Inputs
 from holdfast.oracle.joins import JoinQuery
-from holdfast.oracle.tables import N, Tables, by_frame, fresh, quoted
+from holdfast.oracle.tables import N, Tables, by_frame, fresh
+from holdfast.quoting import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +53,9 @@ class Made:
 
 
 class UnitFrames:
-    def __init__(self, spark: SparkSession, graph: Graph, unit: Unit, inputs: Inputs, times: FrameTimes, tables: Tables) -> None:
+    def __init__(
+        self, spark: SparkSession, graph: Graph, unit: Unit, inputs: Inputs, times: FrameTimes, tables: Tables
+    ) -> None:
         self._spark, self._graph, self._unit, self._inputs, self._times = spark, graph, unit, inputs, times
         self._tables, self._schemas = tables, inputs.schemas
         self._operators = [graph.operator(name) for name in unit.operators]
@@ -85,7 +88,8 @@ class UnitFrames:
         behind = [stream for stream in wanted if stream not in self._before_state]
         asked = sorted({n for stream in behind for n in wanted[stream]})
         before = {stream: frames for stream, frames in wanted.items() if stream in self._before_state}
-        fed, failed = {}, None
+        fed: dict[Any, Any] = {}
+        failed = None
         for made in self._upto(max(asked, default=0), before):
             if made.stream in before and made.n in before[made.stream]:
                 yield made
@@ -113,7 +117,9 @@ class UnitFrames:
         """The streams of the unit that stand before its state, in frame n; ports included."""
         dfs = {}
         for port in self._unit.inputs:
-            dfs[_key(port)] = self._tables.df(spark, self._inputs.port(self._unit.name, port, n), self._schemas[port.stream])
+            dfs[_key(port)] = self._tables.df(
+                spark, self._inputs.port(self._unit.name, port, n), self._schemas[port.stream]
+            )
         for operator in self._stateless:
             dfs |= self._applied(operator, {edge.port: dfs[_key(edge)] for edge in operator.inputs}, n)
         return dfs
@@ -128,7 +134,9 @@ class UnitFrames:
 
     def _upto(self, last: int, wanted: Mapping[str, Collection[int]]) -> Iterator[Made]:
         """What the state is fed, for all frames up to `last`, and what is wanted of the streams before it."""
-        feeding = {edge.stream for operator in (self._state, *self._after) for edge in operator.inputs if self._is_inside(edge)}
+        feeding = {
+            edge.stream for operator in (self._state, *self._after) for edge in operator.inputs if self._is_inside(edge)
+        }
         frames = range(self._inputs.first, max([last, *(n for each in wanted.values() for n in each)]) + 1)
         if not any(operator.kind == "frame" for operator in self._stateless):
             yield from self._all_at_once(frames, feeding | {*wanted})
@@ -160,7 +168,9 @@ class UnitFrames:
     ) -> Iterator[Made]:  # fmt: skip
         if failed is not None:  # without that frame there is no state after it
             late = {stream: [n for n in wanted[stream] if n >= failed.n] for stream in behind}
-            ends = [Made(stream, min(late[stream]), None, failed.error, failed.users) for stream in behind if late[stream]]
+            ends = [
+                Made(stream, min(late[stream]), None, failed.error, failed.users) for stream in behind if late[stream]
+            ]
             yield from ends
             asked = [n for n in asked if n < failed.n]
         try:
@@ -177,19 +187,32 @@ class UnitFrames:
         frames, slack = range(self._inputs.first, max(asked) + 1), 0.0
         if self._state.kind == "keyed":
             folded = self._folded(spark, fed, frames, asked)
-            dfs = {stream: self._tables.numbered(spark, made, self._schemas[stream]) for stream, made in folded.frames.items()}
+            dfs = {
+                stream: self._tables.numbered(spark, made, self._schemas[stream])
+                for stream, made in folded.frames.items()
+            }
             late = [n for n in asked if folded.raised_at is not None and n >= folded.raised_at]
             yield from (Made(stream, late[0], None, folded.error, users=True) for stream in behind if late)
             asked = [n for n in asked if n not in late]
         else:
-            dfs, slack = self._queried(spark, [self._given(spark, edge, fed, frames) for edge in self._state.inputs], asked)
+            dfs, slack = self._queried(
+                spark, [self._given(spark, edge, fed, frames) for edge in self._state.inputs], asked
+            )
         ways = [dfs]
         if slack and self._after:
             ways += [self._nudged(dfs, by) for by in (1 - _NUDGE, 1 + _NUDGE)]
-        beside = [edge for operator in self._after for edge in operator.inputs if edge.is_feedback or edge.stream not in self._behind]
+        beside = [
+            edge
+            for operator in self._after
+            for edge in operator.inputs
+            if edge.is_feedback or edge.stream not in self._behind
+        ]
         given = {_key(edge): self._given(spark, edge, fed, asked) for edge in beside}
         for stream in behind:
-            found = [by_frame(self._collected(self._followed(way, given)[stream], stream, numbered=True), asked) for way in ways]
+            found = [
+                by_frame(self._collected(self._followed(way, given)[stream], stream, numbered=True), asked)
+                for way in ways
+            ]
             for n in asked:
                 first, *others = (frames[n] for frames in found)
                 yield Made(stream, n, first, slack=slack, otherwise=tuple(others))
@@ -208,20 +231,29 @@ class UnitFrames:
             dfs |= self._applied(operator, {edge.port: dfs[_key(edge)] for edge in operator.inputs}, None)
         return dfs
 
-    def _queried(self, spark: SparkSession, ports: list[DataFrame], asked: list[int]) -> tuple[dict[str, DataFrame], float]:
+    def _queried(
+        self, spark: SparkSession, ports: list[DataFrame], asked: list[int]
+    ) -> tuple[dict[str, DataFrame], float]:
         """The answers of a built-in with their frames, made into tables; and what addition may have done to them."""
         state = self._state
         stream = state.outputs[0]
         schemas = [self._schemas[edge.stream] for edge in state.inputs]
         emits = self._schemas[stream]
         if state.kind == "join":
-            made, slack = JoinQuery(spark, self._graph, state, *schemas, emits, self._times).frames(*ports, asked), 0.0
+            made, slack = (
+                JoinQuery(spark, self._graph, state, schemas[0], schemas[1], emits, self._times).frames(
+                    ports[0], ports[1], asked
+                ),
+                0.0,
+            )
         else:
             query = AggregateQuery(spark, self._tables, self._graph, state, schemas[0], emits, self._times)
             made, slack = query.frames(ports[0], asked), query.slack(ports[0])
         return {stream: self._again(spark, self._collected(made, stream, numbered=True), stream)}, slack
 
-    def _folded(self, spark: SparkSession, fed: Mapping[str, dict[int, pa.Table]], frames: range, asked: list[int]) -> Folded:
+    def _folded(
+        self, spark: SparkSession, fed: Mapping[str, dict[int, pa.Table]], frames: range, asked: list[int]
+    ) -> Folded:
         state = self._state
         with tempfile.TemporaryDirectory(prefix="holdfast-fold-") as folder:
             fold = Fold(self._graph, state, [self._schemas[edge.stream] for edge in state.inputs], Path(folder))

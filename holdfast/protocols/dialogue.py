@@ -64,9 +64,7 @@ __all__ = [
     "UnpinFrame",
 ]
 
-UnitMessage: TypeAlias = (
-    FrameSent | RequestSent | OfferSent | AckSent | ExtensionSent | ResumeSent | RefusalSent
-)
+UnitMessage: TypeAlias = FrameSent | RequestSent | OfferSent | AckSent | ExtensionSent | ResumeSent | RefusalSent
 
 # ---- events -------------------------------------------------------------------------
 

@@ -269,14 +269,10 @@ class Ecoc:
         for i in range(len(self._pending) - 1, -1, -1):
             pending = self._pending[i]
             if all(self._edge_covers(pending, edge) for edge in outputs):
-                out: list[CheckpointInstruction] = [
-                    UnpinFrame(old.serial) for old in self._pending[:i]
-                ]
+                out: list[CheckpointInstruction] = [UnpinFrame(old.serial) for old in self._pending[:i]]
                 del self._pending[: i + 1]
                 self._storing = pending
-                out.append(
-                    StoreCheckpoint(pending.serial, pending.frame, self._queues(pending))
-                )
+                out.append(StoreCheckpoint(pending.serial, pending.frame, self._queues(pending)))
                 return out
         return []
 

@@ -143,15 +143,9 @@ class Extended(Ecoc):
 
     def _came_round(self, request: RequestArrived, asker: Asker) -> bool:
         """Whether a pending checkpoint here got one of the ids from somebody else."""
-        return any(
-            pending.ids.get(name, asker) != asker
-            for pending in self._pending
-            for name in request.ids
-        )
+        return any(pending.ids.get(name, asker) != asker for pending in self._pending for name in request.ids)
 
-    def _merge(
-        self, pending: Pending, request: RequestArrived, asker: Asker
-    ) -> list[CheckpointInstruction]:
+    def _merge(self, pending: Pending, request: RequestArrived, asker: Asker) -> list[CheckpointInstruction]:
         """Let a pending checkpoint answer this request too; its ids travel on."""
         new = [name for name in request.ids if name not in pending.ids]
         for name in new:
@@ -185,6 +179,4 @@ class Extended(Ecoc):
         return self._acked[edge.edge] >= min(enough, pending.frame - edge.delay) - edge.lag
 
     def _queues(self, pending: Pending) -> tuple[tuple[EdgeId, Frame], ...]:
-        return tuple(
-            (edge, acked) for edge, acked in self._acked.items() if acked < pending.frame
-        )
+        return tuple((edge, acked) for edge, acked in self._acked.items() if acked < pending.frame)

@@ -61,9 +61,7 @@ class NoProtection:
     def asking(self) -> bool:
         """A consumer that was asked has not acknowledged yet."""
         asked = self._asked
-        return asked is not None and any(
-            self._acked[e.edge] < asked - e.delay for e in self._wiring.outputs
-        )
+        return asked is not None and any(self._acked[e.edge] < asked - e.delay for e in self._wiring.outputs)
 
     def start(self) -> list[CheckpointInstruction]:
         return []
@@ -97,7 +95,5 @@ class NoProtection:
 
     def _acks(self) -> list[CheckpointInstruction]:
         return [
-            SendAck(e.edge, max(self.stored - e.delay, 0), {})
-            for e in self._wiring.inputs
-            if self.stored > e.delay
+            SendAck(e.edge, max(self.stored - e.delay, 0), {}) for e in self._wiring.inputs if self.stored > e.delay
         ]

@@ -26,7 +26,9 @@ class UnitFacts:
     committed: int
     begun: int  # the frame after which its state begins empty
     reads: frozenset[str]  # streams
-    needs: Mapping[int, frozenset[tuple[str, int]]] = field(default_factory=dict)  # frame -> (stream, number) it was made of
+    needs: Mapping[int, frozenset[tuple[str, int]]] = field(
+        default_factory=dict
+    )  # frame -> (stream, number) it was made of
     states: frozenset[int] = frozenset()  # frames after which its whole state is at hand
     has_spark_state: bool = False
     host: str = ""  # where it lives, if its checkpoints are kept elsewhere
@@ -71,7 +73,9 @@ def _below(facts: Facts, unit: str, frame: int) -> list[str]:
     for name in found:
         made = {*facts.units[name].outputs}
         found += [
-            other for other, each in facts.units.items() if other not in found and each.reads & made and each.committed >= frame
+            other
+            for other, each in facts.units.items()
+            if other not in found and each.reads & made and each.committed >= frame
         ]
     return found
 
@@ -79,13 +83,17 @@ def _below(facts: Facts, unit: str, frame: int) -> list[str]:
 def _in_the_way(facts: Facts, name: str, frame: int, going: set[str]) -> Refusal | None:
     unit = facts.units[name]
     if unit.host:
-        return Refusal("seen", f"unit {name} is on host {unit.host}: its frames and checkpoints were handed to other hosts")
+        return Refusal(
+            "seen", f"unit {name} is on host {unit.host}: its frames and checkpoints were handed to other hosts"
+        )
     for stream in unit.outputs:
         for sink, last in facts.written.get(stream, {}).items():
             if last >= frame:
                 return Refusal("seen", f"sink {sink} has frames of {stream} up to {last}")
     if unit.has_spark_state:
-        return Refusal("state", f"the state of unit {name} is Spark's own, and cannot be taken back to frame {frame - 1}")
+        return Refusal(
+            "state", f"the state of unit {name} is Spark's own, and cannot be taken back to frame {frame - 1}"
+        )
     if frame - 1 < unit.begun:
         return Refusal("state", f"unit {name} began after frame {unit.begun}: what was before it is not its own")
     if frame - 1 > unit.begun and frame - 1 not in unit.states:

@@ -19,7 +19,7 @@ makes progress and is ill all the same. Deaths whose rows were found and left ou
 the operator declares, do not count (`Cured`): bad rows are no illness of the unit.
 
 Pure: no clock, thread or Spark; randomness is handed in. Driven by
-`engine.supervisor` and `engine.supervise`.
+`engine.recover.supervisor` and `engine.plain.supervise`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Blame", "Cured", "Died", "Futile", "GiveUp", "Restart", "RestartPolicy", "Restarts", "Stopped"]
+from holdfast.graph.restarting import RestartPolicy
 
-
-@dataclass(frozen=True, slots=True)
-class RestartPolicy:
-    tries: int = 8  # restarts within the window; one death more gives the unit up
-    first_s: float = 0.25
-    longest_s: float = 30.0
-    window_s: float = 600.0
-    jitter: float = 0.5  # at most this part of a pause is left out
-    # Deaths of one error on one frame that make it futile to go on. Two in a row are met by chance (the second try
-    # comes within half a second of the first); a third time is the rule.
-    same: int = 3
-
-    def pause_s(self, attempt: int, chance: float) -> float:
-        """Before restart number `attempt` (from 1); `chance` in [0, 1)."""
-        whole = min(self.longest_s, self.first_s * 2.0 ** (attempt - 1))
-        return whole * (1.0 - self.jitter * chance)
+__all__ = ["Blame", "Cured", "Died", "Futile", "GiveUp", "Restart", "Restarts", "Stopped"]
 
 
 @dataclass(frozen=True, slots=True)

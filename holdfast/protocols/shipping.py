@@ -33,7 +33,7 @@ from holdfast.protocols.messages import (
     Verdict,
 )
 
-__all__ = ["SendToStore", "Shipped", "ShippingInstruction", "Shipping", "Superseded"]
+__all__ = ["SendToStore", "Shipped", "Shipping", "ShippingInstruction", "Superseded"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,14 +105,7 @@ class PeerKnowledge:
     manifest: Manifest | None
 
 
-StoreEvent: TypeAlias = (
-    RequestReceived
-    | FilesVerified
-    | ManifestSynced
-    | RegisterSynced
-    | PeerJoins
-    | PeerKnowledge
-)
+StoreEvent: TypeAlias = RequestReceived | FilesVerified | ManifestSynced | RegisterSynced | PeerJoins | PeerKnowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,14 +168,7 @@ class Reply:
 
 
 StoreInstruction: TypeAlias = (
-    WriteFiles
-    | VerifyFiles
-    | SyncManifest
-    | SyncRegister
-    | KeepKnowledge
-    | KeepLife
-    | DeleteFiles
-    | Reply
+    WriteFiles | VerifyFiles | SyncManifest | SyncRegister | KeepKnowledge | KeepLife | DeleteFiles | Reply
 )
 
 
@@ -268,9 +254,7 @@ class BackupStore:
                 if self._register(unit).grants(request.epoch):
                     self._before[unit] = before
                     return [SyncRegister(unit, request.epoch)]
-                refusal = ClaimRefused(
-                    self.name, unit, request.epoch, request.claimant, self._register(unit).current
-                )
+                refusal = ClaimRefused(self.name, unit, request.epoch, request.claimant, self._register(unit).current)
                 work.popleft()
                 return [Reply(refusal), *self._begin(unit)]
             if request.stamp.epoch < self._register(unit).current:
@@ -347,9 +331,7 @@ class BackupStore:
             raise BrokenInvariant(f"store {self.name} works on a claim of {unit}")
         return request
 
-    def _answer(
-        self, request: StoreSent, verdict: Verdict, missing: tuple[str, ...] = ()
-    ) -> Reply:
+    def _answer(self, request: StoreSent, verdict: Verdict, missing: tuple[str, ...] = ()) -> Reply:
         manifest = request.manifest
         answer = StoreAnswered(
             self.name,
@@ -365,9 +347,7 @@ class BackupStore:
 
     # ---- a store that lost its folder -----------------------------------------------
 
-    def _learn(
-        self, peer: str, unit: UnitId, epoch: int, manifest: Manifest | None
-    ) -> list[StoreInstruction]:
+    def _learn(self, peer: str, unit: UnitId, epoch: int, manifest: Manifest | None) -> list[StoreInstruction]:
         """Take over register and manifest; the unit itself brings the files again.
 
         Until it has, a claimant that picks this manifest finds the copy here broken

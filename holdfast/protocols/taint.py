@@ -31,7 +31,7 @@ counted as lost; an operator that begins with empty state because the user said 
 The mark is an upper bound: a marked frame may be right, an unmarked one is not wrong by a gap.
 It depends on permits and commit records alone, so a frame that is made again is marked again.
 
-Pure: no clock, randomness, thread, file or Spark. Driven by `engine.marking`.
+Pure: no clock, randomness, thread, file or Spark. Driven by `engine.flow.marking`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from typing import Any
 
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.model import STATEFUL, Graph, Operator
+from holdfast.graph.refilling import refills_us
 
-__all__ = ["TAINTED", "Gap", "Input", "Mark", "Taint", "mark_of", "refills_us"]
+__all__ = ["TAINTED", "Gap", "Input", "Mark", "Taint", "mark_of"]
 
 TAINTED = "tainted"
 # Later than any boundary: a gap that never ends.
@@ -92,22 +93,6 @@ class Input:
 def mark_of(record: FrameRecord) -> Mark | None:
     """The mark that a sealed frame carries in its side record."""
     return Mark(record.mark_us, record.reason) if record.mark == TAINTED else None
-
-
-def refills_us(operator: Operator, frame_ms: int) -> int | None:
-    """How long after a gap the operator's state may lack something; None: for ever."""
-    if operator.kind not in STATEFUL:
-        return 0
-    options, declared = operator.options, operator.stabilises_ms
-    lateness = options.get("lateness_ms") or 0
-    if operator.kind == "aggregate" and options.get("window_ms"):
-        return (options["window_ms"] + lateness) * 1000
-    if operator.kind == "join":
-        # A row at exactly that distance fits, and belongs to the frame after.
-        return (options["within_ms"] + lateness) * 1000 + 1
-    if declared is None:
-        return None
-    return (declared + (lateness + frame_ms if operator.kind == "stream" else 0)) * 1000
 
 
 class Taint:

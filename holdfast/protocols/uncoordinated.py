@@ -81,9 +81,7 @@ class Uncoordinated:
     def asking(self) -> bool:
         """A consumer that was asked has not stored yet."""
         asked = self._asked
-        return asked is not None and any(
-            self._acked[e.edge] < asked - e.delay for e in self._wiring.outputs
-        )
+        return asked is not None and any(self._acked[e.edge] < asked - e.delay for e in self._wiring.outputs)
 
     @property
     def loads(self) -> Loads:

@@ -99,9 +99,7 @@ class Unit:
         self.processed = restored.frame
         self.fence = self.fence_type()
         self.intake = self.intake_type(wiring.inputs, restored.frame)
-        self.queue = self.queue_type(
-            wiring.outputs, bytes_max, restored.frame, restored.acked, restored.frames
-        )
+        self.queue = self.queue_type(wiring.outputs, bytes_max, restored.frame, restored.acked, restored.frames)
         self._outputs = {e.edge: e for e in wiring.outputs}
         self._producers = {e.edge: e.producer for e in wiring.inputs}
         self._sent: dict[EdgeId, Frame | None] = {e.edge: None for e in wiring.outputs}
@@ -210,9 +208,7 @@ class Unit:
         self.stepped_down = True
         return [StepDown(message.epoch)]
 
-    def _replay(
-        self, edge: EdgeId, after: Frame | None, acked: Frame, lossy: bool = False
-    ) -> list[UnitInstruction]:
+    def _replay(self, edge: EdgeId, after: Frame | None, acked: Frame, lossy: bool = False) -> list[UnitInstruction]:
         self.queue.ack(edge, acked)
         out: list[UnitInstruction] = []
         if after is None or lossy:
@@ -221,8 +217,7 @@ class Unit:
             out.append(self._offer(edge, answer=True, first=after + 1))
         invariant(
             after >= self.queue.trimmed(edge),
-            f"{edge!r} needs frame {after + 1} again, "
-            f"trimmed up to {self.queue.trimmed(edge)}",
+            f"{edge!r} needs frame {after + 1} again, trimmed up to {self.queue.trimmed(edge)}",
         )
         self._sent[edge] = after
         out += self._flush(edge)
@@ -259,9 +254,7 @@ class Unit:
             for port in self.wiring.ports
             for number in range(min(placement.acked.values(), default=frame) + 1, frame + 1)
         ]
-        self.queue = self.queue_type(
-            self.wiring.outputs, self._bytes_max, frame, placement.acked.items(), lost
-        )
+        self.queue = self.queue_type(self.wiring.outputs, self._bytes_max, frame, placement.acked.items(), lost)
         out: list[UnitInstruction] = []
         if frame > behind or lost:
             out.append(SkipFrames(behind, frame))
@@ -283,9 +276,7 @@ class Unit:
         out: list[UnitInstruction] = []
         for edge in self._outputs:
             out += self._flush(edge)
-        processed = FrameProcessed(
-            event.frame, event.outputs, event.state_bytes, self._input_bytes
-        )
+        processed = FrameProcessed(event.frame, event.outputs, event.state_bytes, self._input_bytes)
         out += self._wire(self.protection.handle(processed))
         return out + self._relieve() + self._advance()
 
@@ -316,9 +307,7 @@ class Unit:
         # A consumer that skipped frames may have acknowledged what was never sent.
         for number in range(max(sent, self.queue.trimmed(edge)) + 1, self.queue.sealed + 1):
             frame = self.queue.frame(edge, number)
-            message = FrameSent(
-                self.stamp, edge, number, frame.kind, frame.checksum, frame.size
-            )
+            message = FrameSent(self.stamp, edge, number, frame.kind, frame.checksum, frame.size)
             out.append(Send(target, message))
         self._sent[edge] = self.queue.sealed
         return out
@@ -363,9 +352,7 @@ class Unit:
         message = ResumeSent(self.stamp, edge, self._asked, after, acked, lossy)
         return Send(self._producers[edge], message)
 
-    def _offer(
-        self, edge: EdgeId, answer: bool = False, first: Frame | None = None
-    ) -> UnitInstruction:
+    def _offer(self, edge: EdgeId, answer: bool = False, first: Frame | None = None) -> UnitInstruction:
         if first is None:
             first = self.queue.trimmed(edge) + 1
         message = OfferSent(self.stamp, edge, first, answer)

@@ -140,7 +140,9 @@ def _spare_of_unit(kept: Kept, folder: Path) -> Iterator[tuple[Path, str]]:
         yield each, "notes of tasks whose frame is done"
     named = {
         run[0]
-        for record in kept.commits(folder.name)  # all: a run drops those that no restart, remake or loss of power goes back to
+        for record in kept.commits(
+            folder.name
+        )  # all: a run drops those that no restart, remake or loss of power goes back to
         for shards in record["state"].values()
         for runs in shards.values()
         for run in runs

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError, UsageError
-from holdfast.records.incidents import Incident, incidents_of
-from holdfast.records.journal import Journal
-from holdfast.records.notes import read_note
-from holdfast.records.seals import seals_of
+from holdfast.journals.incidents import Incident, incidents_of
+from holdfast.journals.journal import Journal
+from holdfast.journals.lock import is_held
+from holdfast.journals.notes import read_note
+from holdfast.journals.seals import seals_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,9 +55,7 @@ class Kept:
 
     @cached_property
     def in_use(self) -> bool:
-        from holdfast.engine.folder import StateFolder
-
-        return StateFolder(self.root).in_use
+        return is_held(self.root / "lock")
 
     # ---- streams ----
 
@@ -172,9 +171,7 @@ class Kept:
 
         schema = self.schema(stream)
         try:
-            batches = [
-                batch for each in seal["references"] for batch in load(Reference.from_json(each), schema)
-            ]
+            batches = [batch for each in seal["references"] for batch in load(Reference.from_json(each), schema)]
         except HoldfastError as error:
             return None, f"{error.what} {error.where}"
         return pa.Table.from_batches(batches, schema.arrow), ""

@@ -19,10 +19,7 @@ __all__ = ["masked", "shown", "shown_rows"]
 def shown_rows(table: pa.Table, *, hide: bool) -> list[dict[str, Any]]:
     """Rows for a terminal or JSON. Columns of ours (`_frame`) are never values of the user's."""
     return [
-        {
-            name: masked(value) if hide and not name.startswith("_") else shown(value)
-            for name, value in row.items()
-        }
+        {name: masked(value) if hide and not name.startswith("_") else shown(value) for name, value in row.items()}
         for row in table.to_pylist()
     ]
 

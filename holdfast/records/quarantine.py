@@ -28,10 +28,10 @@ from typing import Any
 
 from holdfast.atomic import make_folder, put_in_place
 from holdfast.errors import UsageError
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
+from holdfast.journals.notes import note_in, read_note
 from holdfast.records.kept import Kept
 from holdfast.records.masking import masked, shown_rows
-from holdfast.records.notes import note_in, read_note
 
 __all__ = ["SetAside", "put_back", "put_mended", "set_aside", "shown_item"]
 
@@ -57,7 +57,9 @@ class SetAside:
 
 def set_aside(kept: Kept) -> list[SetAside]:
     """Everything that lies in quarantine, sources first, by name."""
-    return sorted([*_of_sources(kept), *_on_their_way(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item)
+    return sorted(
+        [*_of_sources(kept), *_on_their_way(kept), *_of_units(kept), *_of_sinks(kept)], key=lambda each: each.item
+    )
 
 
 def _of_sources(kept: Kept) -> Iterator[SetAside]:
@@ -66,10 +68,14 @@ def _of_sources(kept: Kept) -> Iterator[SetAside]:
         if found := _LATE.fullmatch(path.name):
             n = int(found[1])
             at = _put_back_at(kept, source, f"late-{path.name}")
-            yield SetAside(item, "late", source, n, _parquet_rows(path), f"came late, while frame {n} was open", source, at)
+            yield SetAside(
+                item, "late", source, n, _parquet_rows(path), f"came late, while frame {n} was open", source, at
+            )
         elif _AHEAD.fullmatch(path.name):
             at = _put_back_at(kept, source, f"{source}-{path.name}")
-            yield SetAside(item, "ahead", source, None, _parquet_rows(path), "was ahead of the clock when it came", source, at)
+            yield SetAside(
+                item, "ahead", source, None, _parquet_rows(path), "was ahead of the clock when it came", source, at
+            )
         elif path.name.startswith("bad-") and path.suffix == ".jsonl":
             records = _bad_records(path)
             reasons = sorted({str(each.get("reason", "")) for each in records})
@@ -109,8 +115,8 @@ def _of_units(kept: Kept) -> Iterator[SetAside]:
         if error and not kept.hides_values:
             why += f": {error[0]}"
         stream = next((each for each in (note.get("stream"), note.get("port"), found[2]) if each in kept.streams), "")
-        at = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
-        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, at)
+        moved = _put_back_at(kept, stream, f"{unit}-{path.name}") if stream in kept.sources else ""
+        yield SetAside(str(path.relative_to(kept.root)), "raised", unit, n, _parquet_rows(path), why, stream, moved)
 
 
 def _of_sinks(kept: Kept) -> Iterator[SetAside]:
@@ -163,7 +169,7 @@ def shown_item(kept: Kept, item: str, *, limit: int = 100) -> tuple[SetAside, li
     found = _meant(kept, item)
     path = kept.root / found.item
     if found.kind != "bad":
-        from holdfast.records.asides import read_aside
+        from holdfast.journals.asides import read_aside
 
         return found, shown_rows(read_aside(path).slice(0, limit), hide=kept.hides_values)
     records = _bad_records(path)[:limit]
@@ -194,7 +200,7 @@ def _meant(kept: Kept, item: str) -> SetAside:
 
 def put_back(kept: Kept, items: list[str]) -> list[SetAside]:
     """Hand rows to their sources as new elements. All are looked at before the first is moved."""
-    from holdfast.records.asides import read_aside
+    from holdfast.journals.asides import read_aside
 
     with _one_at_a_time(kept):
         chosen = list(dict.fromkeys(_meant(kept, item) for item in items))
@@ -220,7 +226,7 @@ def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from holdfast.sources.fit import check_fits
+    from holdfast.sources.parse.fit import check_fits
     from holdfast.sources.reference import digest_of
 
     kept.checked(source)
@@ -234,7 +240,9 @@ def put_mended(kept: Kept, file: Path, source: str) -> SetAside:
         ) from None  # fmt: skip
     name = f"mended-{digest_of(str(file))}.parquet"
     with _one_at_a_time(kept):
-        item = SetAside(str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name))
+        item = SetAside(
+            str(file), "mended", source, None, rows, "mended by hand", source, _put_back_at(kept, source, name)
+        )
         _refuse(kept, item)
         # A copy, so that the file stays the user's; whole before it gets the name the source looks for.
         whole = kept.root / "sources" / source / f"{name}.tmp"
@@ -269,7 +277,9 @@ def _refuse(kept: Kept, item: SetAside) -> None:
         why = "it was put back already, and waits for its source"
         do = "holdfast run; a row that is ahead of the clock is taken when its time has come"
     elif item.kind == "refused":
-        why = f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
+        why = (
+            f"the target of sink {item.of!r} refused them after they were made: they would be made, and refused, again"
+        )
         do = "mend the rows or the table, and write them there yourself: the item is a Parquet file in the state folder"
     elif item.stream not in kept.sources:
         of = f"stream {item.stream!r}" if item.stream else f"an inner stream of unit {item.of!r}"
@@ -299,7 +309,14 @@ def _moved(kept: Kept, item: SetAside, path: Path, name: str) -> SetAside:
     source = kept.root / "sources" / item.stream
     journal = Journal(source, "put-back", keep=None, sync=True, counted=True)
     last = journal.last()
-    entry = {"n": 1 if last is None else last["n"] + 1, "file": name, "from": str(path.relative_to(kept.root)), "rows": item.rows, "at": time.time(), "which": _which(path)}
+    entry: dict[str, Any] = {
+        "n": 1 if last is None else last["n"] + 1,
+        "file": name,
+        "from": str(path.relative_to(kept.root)),
+        "rows": item.rows,
+        "at": time.time(),
+        "which": _which(path),
+    }
     # Before: should we die after the move and a replay write the file again, it is still refused.
     journal.append(entry | {"state": "begun"})
     folder = source / "put-back"

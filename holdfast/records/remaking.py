@@ -5,7 +5,7 @@ that made it, and what was made of it, go back to the frame before (`protocols.r
 decides whether they can). Their commit records after it go first and their frames after
 that, consumers before producers, so one that was killed in between is asked again and ends
 the same way. Who asked, when, and the old checksum are noted before anything is removed;
-the run that makes the frame again notes the new one (`engine.remade`).
+the run that makes the frame again notes the new one (`engine.recover.remade`).
 
 The folder's lock is held meanwhile: no run can begin in between.
 """
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import StateRefused
+from holdfast.journals.incidents import Incidents
+from holdfast.journals.journal import Journal
 from holdfast.protocols.remaking import Facts, Plan, Refusal, UnitFacts, decide
 from holdfast.records.cleaning import held_still
-from holdfast.records.incidents import Incidents
-from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
-from holdfast.records.ledgers import entry_in
+from holdfast.sinks.ledger_reader import entry_in
 
 __all__ = ["Remade", "asked_remakes", "remake_frame"]
 
@@ -74,7 +74,9 @@ def asked_remakes(root: Path) -> list[dict[str, Any]]:
 
 
 def _go_back(kept: Kept, plan: Plan, stream: str, n: int, who: str) -> Remade:
-    outputs = {name: [each for each, maker in kept.deployment["streams"].items() if maker == name] for name in plan.units}
+    outputs = {
+        name: [each for each, maker in kept.deployment["streams"].items() if maker == name] for name in plan.units
+    }
     old = kept.record(stream, n)
     checksum = old.checksum if old is not None else _committed_checksum(kept, stream, n)
     at = time.time()

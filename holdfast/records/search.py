@@ -79,5 +79,5 @@ def select_from(table: pa.Table, n: int, where: str, *, hide: bool = False) -> p
                 f"{where!r} is no condition on this stream.",
                 why="" if hide and table.num_rows else str(error).splitlines()[0],  # it may quote a row
                 effect="nothing was read",
-                do=f"columns are: {', '.join(rows.column_names)}; e.g. --where \"{table.column_names[-1]} is not null\"",
+                do=f'columns are: {", ".join(rows.column_names)}; e.g. --where "{table.column_names[-1]} is not null"',
             ) from None

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.frames.identity import FrameRecord
 from holdfast.records.kept import Kept
-from holdfast.records.ledgers import entry_in
+from holdfast.sinks.ledger_reader import entry_in
 
 __all__ = ["FrameTrace", "SinkHas", "trace_frame", "trace_lines"]
 
@@ -151,7 +151,7 @@ def _made_frame(kept: Kept, stream: str, n: int) -> FrameTrace:
     )
 
 
-def _marked(stream: str, record: FrameRecord | None, commit: dict[str, Any] | None) -> dict[str, str]:
+def _marked(stream: str, record: FrameRecord | None, commit: dict[str, Any] | None) -> dict[str, Any]:
     """From the frame's own record or, once the queue has forgotten it, from the commit record."""
     if record is not None:
         return {"kind": str(record.kind), "mark": record.mark, "why": record.reason}
@@ -207,7 +207,9 @@ def trace_lines(found: FrameTrace, depth: int = 0) -> list[str]:
     lines = [head]
     if found.rows is not None:
         late = f", {found.late:,} of them late" if found.late else ""
-        lines.append(f"{pad}  holds     {found.rows:,} rows{late}, {found.bytes or 0:,} bytes, checksum {found.checksum}")
+        lines.append(
+            f"{pad}  holds     {found.rows:,} rows{late}, {found.bytes or 0:,} bytes, checksum {found.checksum}"
+        )
     elif found.checksum:
         lines.append(f"{pad}  checksum  {found.checksum}")
     if found.kind == "lost" or found.mark:
@@ -236,8 +238,8 @@ def trace_lines(found: FrameTrace, depth: int = 0) -> list[str]:
         lines += [f"{pad}            {line}" for line in rest]
     if found.inputs:
         lines.append(f"{pad}  made of")
-        for each in found.inputs:
-            lines += trace_lines(each, depth + 1)
+        for made_of in found.inputs:
+            lines += trace_lines(made_of, depth + 1)
     return lines
 
 

@@ -155,9 +155,7 @@ class Checks:
         before = image(receiver.machine)
         instructions = handle()
         after = image(receiver.machine)
-        answers = [
-            i for i in instructions if not (isinstance(i, Send) and isinstance(i.message, RefusalSent))
-        ]
+        answers = [i for i in instructions if not (isinstance(i, Send) and isinstance(i.message, RefusalSent))]
         if before != after or answers:
             raise ScheduleBroken(
                 receiver.unit,
@@ -171,9 +169,7 @@ class Checks:
         if isinstance(message, AckSent):
             for unit, size in message.loads.items():
                 if size > self._sizes.get(unit, 0):
-                    raise ScheduleBroken(
-                        receiver.unit, f"ack says {unit} stores {size} bytes, which it never did"
-                    )
+                    raise ScheduleBroken(receiver.unit, f"ack says {unit} stores {size} bytes, which it never did")
         elif isinstance(message, RefusalSent):
             if message.epoch > receiver.epoch and receiver.alive:
                 raise ScheduleBroken(receiver.unit, "goes on after it was refused")
@@ -189,9 +185,7 @@ class Checks:
         """Whole states equal the ideal; tainted ones need a loss above them."""
         unit = instance.unit
         if state != self._schedule.ideal[unit][frame] and not state & 1:
-            raise ScheduleBroken(
-                unit, f"frame {frame} differs from the ideal run (epoch {instance.epoch})"
-            )
+            raise ScheduleBroken(unit, f"frame {frame} differs from the ideal run (epoch {instance.epoch})")
         if state & 1:
             self._schedule.counts["frames_tainted"] += 1
             if unit not in self._below_loss:
@@ -220,9 +214,7 @@ class Checks:
                 # One that lost its folder learnt the manifest and is sent the files.
                 copies += store.folder > 0 or store.disk.files.issuperset(held.files)
         if copies < self._schedule.needed:
-            raise ScheduleBroken(
-                instance.unit, f"checkpoint {manifest.frame} called stored with {copies} copies"
-            )
+            raise ScheduleBroken(instance.unit, f"checkpoint {manifest.frame} called stored with {copies} copies")
 
     # ---- the calm end ------------------------------------------------------------------
 
@@ -256,14 +248,10 @@ class Checks:
         for unit in schedule.graph.inner:
             instance = schedule.current[unit]
             if instance.machine.protection.pending:
-                raise ScheduleBroken(
-                    unit, f"checkpoints {instance.machine.protection.pending} stay pending"
-                )
+                raise ScheduleBroken(unit, f"checkpoints {instance.machine.protection.pending} stay pending")
             for store in schedule.stores.values():
                 if instance.stored is not None and not store.holds(instance.stored):
-                    raise ScheduleBroken(
-                        unit, f"{store.name} has no copy of {instance.stored.frame} in the end"
-                    )
+                    raise ScheduleBroken(unit, f"{store.name} has no copy of {instance.stored.frame} in the end")
             if instance.pinned:
                 raise ScheduleBroken(unit, f"frames {instance.pinned} stay pinned")
             if instance.shipping.travelling is not None:

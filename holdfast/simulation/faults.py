@@ -219,11 +219,7 @@ class Faults:
         self._schedule.supervision.suspect(unit, self._world.between(0.5, 3.0))
 
     def _on_host(self, host: Host) -> list[Instance]:
-        return [
-            i
-            for i in self._schedule.instances.values()
-            if i.host == host.number and ":" not in i.unit
-        ]
+        return [i for i in self._schedule.instances.values() if i.host == host.number and ":" not in i.unit]
 
     def lose_host(self, host: Host) -> None:
         """The folder is gone: near checkpoints, queues, activations under way."""
@@ -261,9 +257,7 @@ class Faults:
             if instance.alive and not instance.frozen:
                 self._struck(instance)
                 instance.frozen = True
-                self._schedule.supervision.suspect(
-                    instance.unit, self._world.between(2.0, 5.0)
-                )
+                self._schedule.supervision.suspect(instance.unit, self._world.between(2.0, 5.0))
         self._schedule.supervision.host_frozen(host)
         self._world.after(self._world.between(1.5, 18.0), self._thaw, host)
 
@@ -289,9 +283,7 @@ class Faults:
             return
         self._count("edges_cut")
         schedule.network.cut(edge.producer, edge.consumer)
-        self._world.after(
-            self._world.between(0.5, 8.0), self._heal, edge.producer, edge.consumer
-        )
+        self._world.after(self._world.between(0.5, 8.0), self._heal, edge.producer, edge.consumer)
 
     def _heal(self, x: str, y: str) -> None:
         if self._schedule.network.heal(x, y):

@@ -63,10 +63,7 @@ class Graph:
 def _build(name: str, units: Iterable[str], links: Iterable[tuple[str, int, str, int]]) -> Graph:
     """Links are (producer, port, consumer, delay); logs and sinks are found by name."""
     inner = tuple(units)
-    edges = tuple(
-        Edge(f"{x}.{port}>{y}#{i}", x, port, y, delay)
-        for i, (x, port, y, delay) in enumerate(links)
-    )
+    edges = tuple(Edge(f"{x}.{port}>{y}#{i}", x, port, y, delay) for i, (x, port, y, delay) in enumerate(links))
     reach: dict[str, set[str]] = {}
     for unit in inner:
         seen: set[str] = set()
@@ -134,9 +131,7 @@ _FIXED = {
     ),
     "sp2": _build("sp2", _SP2_UNITS, _chain(*_SP2, "avg>sink:avg")),
     "sp3": _build("sp3", _SP2_UNITS, _chain(*_SP2, "avg>sink:avg", "avg>sensor1@1")),
-    "sp4": _build(
-        "sp4", _SP2_UNITS, _chain(*_SP2, "avg>sink:avg", "avg>sensor1@1", "avg>sensor2@1")
-    ),
+    "sp4": _build("sp4", _SP2_UNITS, _chain(*_SP2, "avg>sink:avg", "avg>sensor1@1", "avg>sensor2@1")),
     "diamond": _build(
         "diamond",
         ("source", "left", "right", "join"),
@@ -196,9 +191,7 @@ def lagging(graph: Graph, lossy: frozenset[UnitId]) -> Graph:
     wirings = {
         unit: replace(
             wiring,
-            outputs=tuple(
-                replace(e, lag=ACK_LAG) if e.consumer in lossy else e for e in wiring.outputs
-            ),
+            outputs=tuple(replace(e, lag=ACK_LAG) if e.consumer in lossy else e for e in wiring.outputs),
         )
         for unit, wiring in graph.wirings.items()
     }
@@ -252,9 +245,7 @@ def _ideal(graph: Graph, frames: int) -> dict[UnitId, list[int]]:
     origin = {e.name: (e.producer, e.port) for e in graph.edges}
     for frame in range(1, frames + 1):
         for unit, wiring in graph.wirings.items():
-            inputs = tuple(
-                contents.get((*origin[e.edge], frame - e.delay), 0) for e in wiring.inputs
-            )
+            inputs = tuple(contents.get((*origin[e.edge], frame - e.delay), 0) for e in wiring.inputs)
             state = next_state(states[unit][-1], frame, inputs)
             states[unit].append(state)
             for out in outputs_of(wiring, state):

@@ -256,9 +256,7 @@ class Instance:
             if len(self._unpinned) > 2:
                 del self._unpinned[min(self._unpinned)]
 
-    def _pack(
-        self, serial: int, frame: int, queues: tuple[tuple[str, int], ...]
-    ) -> Manifest:
+    def _pack(self, serial: int, frame: int, queues: tuple[tuple[str, int], ...]) -> Manifest:
         """The files of a checkpoint; their names are their hashes."""
         pinned, state = self._pins.get(serial, (None, 0))
         if pinned != frame:
@@ -335,9 +333,7 @@ class Instance:
         return restored, self.states[frame], self._base
 
 
-def restored_from(
-    manifest: Manifest, blobs: dict[str, object], stored: int
-) -> tuple[Restored, int, tuple[int, str]]:
+def restored_from(manifest: Manifest, blobs: dict[str, object], stored: int) -> tuple[Restored, int, tuple[int, str]]:
     """Unpack a checkpoint that was fetched whole."""
     base = manifest.files[0]
     frame, delta = blobs[manifest.files[1]]
@@ -345,5 +341,3 @@ def restored_from(
     frames: list[tuple[int, OutputFrame]] = [blobs[f] for f in manifest.files[2:]]
     restored = Restored(frame, stored, manifest.queues, tuple(frames))
     return restored, state, (int(base.split(".")[1]), base)
-
-

@@ -44,7 +44,7 @@ class _Link:
 
 
 class _Channel:
-    __slots__ = ("last", "link", "recent", "receiver")
+    __slots__ = ("last", "link", "receiver", "recent")
 
     def __init__(self, receiver: Address, link: _Link) -> None:
         self.receiver = receiver
@@ -86,9 +86,7 @@ class Network:
         channel.last = time
         world.at(time, self._arrive, channel, message, link.generation)
 
-    def _send_badly(
-        self, channel: _Channel, message: UnitMessage, time: float, weather: Weather
-    ) -> None:
+    def _send_badly(self, channel: _Channel, message: UnitMessage, time: float, weather: Weather) -> None:
         world, generation = self._world, channel.link.generation
         if world.rng.random() < weather.lost:
             self.seen.add("message_lost")

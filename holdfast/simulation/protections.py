@@ -45,9 +45,7 @@ _COORDINATED = ("ecoc", "extended", "two_phase")
 class Protections:
     """The protection of each unit of one graph."""
 
-    def __init__(
-        self, protocol: str, graph: Graph, every: int, rng: Random, replaced: dict[str, Any]
-    ) -> None:
+    def __init__(self, protocol: str, graph: Graph, every: int, rng: Random, replaced: dict[str, Any]) -> None:
         self._mixed = protocol.startswith("mixed")
         self._classes: dict[str, Any] = {
             "none": NoProtection,
@@ -58,7 +56,7 @@ class Protections:
             "two_phase": Synchronised,
             **replaced,
         }
-        self._names = {unit: protocol for unit in graph.inner}
+        self._names = dict.fromkeys(graph.inner, protocol)
         self._every = dict.fromkeys(graph.inner, every)
         if self._mixed:
             for unit in graph.inner:
@@ -75,24 +73,18 @@ class Protections:
         self.lossy = frozenset(u for u, name in self._names.items() if name in _LOSSY)
         self._triggers = {
             unit: graph.wirings[unit].is_source
-            or not any(
-                self._names[e.producer] in _COORDINATED for e in graph.wirings[unit].inputs
-            )
+            or not any(self._names[e.producer] in _COORDINATED for e in graph.wirings[unit].inputs)
             for unit in graph.inner
         }
         aligned = rng.random() < _ALIGNED
-        self._phases = {
-            unit: 0 if aligned else rng.randrange(n) for unit, n in self._every.items()
-        }
+        self._phases = {unit: 0 if aligned else rng.randrange(n) for unit, n in self._every.items()}
 
     def machine(self, wiring: Wiring, epoch: int, restored: Restored) -> CheckpointMachine:
         unit = wiring.unit
         name = self._names[unit]
         if name not in _COORDINATED:
             return self._classes[name](wiring, self._every[unit], epoch, restored)
-        return self._classes[name](
-            wiring, self._every[unit], epoch, restored, self._phases[unit], self._triggers[unit]
-        )
+        return self._classes[name](wiring, self._every[unit], epoch, restored, self._phases[unit], self._triggers[unit])
 
     def keeps_near(self, unit: str) -> bool:
         """Whether a restart on the same host may use what the last instance left."""

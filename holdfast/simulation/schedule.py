@@ -91,9 +91,7 @@ class Schedule:
         every = rng.randint(3, INTERVAL_MAX)
         self.protections = Protections(protocol, self.graph, every, rng, self.parts.protections)
         self.graph = lagging(self.graph, self.protections.lossy)
-        self.bytes_max = self.parts.bytes_max or (
-            (2 * (every + 1) + rng.randint(0, 8)) * FRAME_BYTES_MAX
-        )
+        self.bytes_max = self.parts.bytes_max or ((2 * (every + 1) + rng.randint(0, 8)) * FRAME_BYTES_MAX)
         if self.parts.bytes_max is None:
             refuse_small_bound(self.bytes_max, every, FRAME_BYTES_MAX)
         self.ideal = ideal_run(self.graph, self.frames)
@@ -108,8 +106,13 @@ class Schedule:
         self.store_names = tuple(f"store{i}" for i in range(copies))
         self.stores = {
             name: SimulatedStore(
-                world, name, self.graph.inner, copies - self.needed + 1,
-                self.parts.store, self._store_answers, self._store_kept,
+                world,
+                name,
+                self.graph.inner,
+                copies - self.needed + 1,
+                self.parts.store,
+                self._store_answers,
+                self._store_kept,
             )
             for name in self.store_names
         }
@@ -229,9 +232,7 @@ class Schedule:
         before = self.current[unit]
         if before.alive and before.epoch < order.epoch:
             self.probe("started_beside_a_living_one")
-        self.world.note(
-            unit, f"epoch {order.epoch} starts at {restored.frame}, near {order.near is not None}"
-        )
+        self.world.note(unit, f"epoch {order.epoch} starts at {restored.frame}, near {order.near is not None}")
         instance = self._install(unit, order.epoch, run.host.number, restored, state, base, pins)
         self.world.touched.add(unit)
         instance.start()

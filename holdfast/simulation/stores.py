@@ -104,9 +104,7 @@ class SimulatedStore:
                 case SyncManifest(manifest, prepared):
                     if not prepared:
                         self._unsynced[manifest.unit] = manifest
-                    world.after(
-                        world.between(0.1, 0.6), self._sync, self.life, manifest, prepared
-                    )
+                    world.after(world.between(0.1, 0.6), self._sync, self.life, manifest, prepared)
                 case SyncRegister(unit, epoch):
                     world.after(world.between(0.05, 0.3), self._promise, self.life, unit, epoch)
                 case KeepKnowledge(unit, epoch, known):
@@ -119,9 +117,7 @@ class SimulatedStore:
                 case KeepLife(store, life):
                     self.disk.lives[store] = life
                 case DeleteFiles(unit, keep):
-                    gone = {
-                        f for f in self.disk.files if f.startswith(unit + "/") and f not in keep
-                    }
+                    gone = {f for f in self.disk.files if f.startswith(unit + "/") and f not in keep}
                     self.disk.files -= gone
                     self.disk.fresh -= gone
                     self._found_whole -= gone
@@ -143,9 +139,7 @@ class SimulatedStore:
             return
         self.disk.fresh.clear()
         if not self._found_whole.issuperset(manifest.files):
-            raise ScheduleBroken(
-                manifest.unit, f"store {self.name} keeps {manifest.frame} without whole files"
-            )
+            raise ScheduleBroken(manifest.unit, f"store {self.name} keeps {manifest.frame} without whole files")
         if prepared:
             self.disk.prepared[manifest.unit] = manifest
         else:
@@ -254,8 +248,4 @@ class SimulatedStore:
         """Whether a fetch of this checkpoint finds it here and every file whole."""
         disk = self.disk
         held = self.disk.manifests.get(manifest.unit)
-        return (
-            self.up
-            and held == manifest
-            and all(f in disk.files and f not in disk.rotten for f in manifest.files)
-        )
+        return self.up and held == manifest and all(f in disk.files and f not in disk.rotten for f in manifest.files)

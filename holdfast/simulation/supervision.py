@@ -45,9 +45,7 @@ class Host:
 class ActivationRun:
     """One attempt to start a unit on one host."""
 
-    def __init__(
-        self, schedule: Schedule, unit: str, host: Host, claimant: str, known_epoch: int
-    ) -> None:
+    def __init__(self, schedule: Schedule, unit: str, host: Host, claimant: str, known_epoch: int) -> None:
         self.schedule = schedule
         self.unit = unit
         self.host = host

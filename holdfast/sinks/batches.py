@@ -66,7 +66,7 @@ def _as_dataframe(spark: SparkSession, schema: Schema) -> Callable[[pa.Table], A
     from pyspark.sql.types import StructType
 
     declared = StructType.fromDDL(schema.ddl)
-    return lambda table: spark.createDataFrame(table.replace_schema_metadata(None), declared)
+    return lambda table: spark.createDataFrame(table.replace_schema_metadata(None), declared)  # type: ignore[call-overload]
 
 
 def _uncached(df: DataFrame) -> None:

@@ -23,8 +23,8 @@ from holdfast.atomic import make_folder, sync_folder
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.schemas import Schema
+from holdfast.quoting import quoted_sql
 from holdfast.sinks.file_table import FileTableSink
-from holdfast.sinks.table import quoted
 from holdfast.sinks.writer import SinkContext, column_findings, refuse
 
 __all__ = ["DuckdbWriter"]
@@ -115,10 +115,10 @@ class DuckdbSink(FileTableSink):
         )
 
     def create_table(self) -> None:
-        columns = [f"{quoted(name)} {kind}" for name, kind in self.wanted().items()]
+        columns = [f"{quoted_sql(name)} {kind}" for name, kind in self.wanted().items()]
         if self.keys:
-            columns.append(f"primary key ({', '.join(map(quoted, self.keys))})")
-        self.run(f"create table {quoted(self.table)} ({', '.join(columns)})")
+            columns.append(f"primary key ({', '.join(map(quoted_sql, self.keys))})")
+        self.run(f"create table {quoted_sql(self.table)} ({', '.join(columns)})")
 
     def misfit(self) -> str:
         [(kind,)] = self.run(
@@ -177,20 +177,22 @@ class DuckdbSink(FileTableSink):
 
     def insert(self, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
         """All frames as one Arrow table in one statement."""
-        rows = pa.concat_tables([_with_stream_time(record, table, self.places(record, table)) for record, table in frames])
+        rows = pa.concat_tables(
+            [_with_stream_time(record, table, self.places(record, table)) for record, table in frames]
+        )
         names = [*self.context.schema.names, "_frame"]
         if not self.keys:
             names.append("_i")
-        columns = ", ".join(map(quoted, names))
+        columns = ", ".join(map(quoted_sql, names))
         self._connection.register("_holdfast_rows", rows)
         try:
             [(taken,)] = self.run(
-                f"insert into {quoted(self.table)} ({columns})"
+                f"insert into {quoted_sql(self.table)} ({columns})"
                 f" select {columns} from _holdfast_rows{self._on_conflict()}"
             )
             handed = rows.num_rows
             if taken != handed and self.keys:
-                keys = ", ".join(map(quoted, self.keys))
+                keys = ", ".join(map(quoted_sql, self.keys))
                 [(handed,)] = self.run(f"select count(*) from (select distinct {keys} from _holdfast_rows)")
         except self.errors:
             with suppress(*self.errors):  # the transaction is aborted, and it says so to that too
@@ -203,13 +205,13 @@ class DuckdbSink(FileTableSink):
         """The last row of a key in the newest frame; a statement may touch a key only once."""
         if not self.keys:
             return ""
-        keys = ", ".join(map(quoted, self.keys))
+        keys = ", ".join(map(quoted_sql, self.keys))
         rest = [name for name in self.context.schema.names if name not in self.keys]
-        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in [*rest, "_frame"])
+        changes = ", ".join(f"{quoted_sql(name)} = excluded.{quoted_sql(name)}" for name in [*rest, "_frame"])
         return (
             f' qualify row_number() over (partition by {keys} order by "_frame" desc, "_i" desc) = 1'
             f" on conflict ({keys}) do update set {changes}"
-            f' where excluded."_frame" >= {quoted(self.table)}."_frame"'
+            f' where excluded."_frame" >= {quoted_sql(self.table)}."_frame"'
         )
 
 

@@ -26,7 +26,7 @@ from holdfast.errors import FrameDiffers, SinkError
 from holdfast.frames.identity import Kind
 from holdfast.sinks.owners import Claim, Owner, Taken, judge_owner
 
-__all__ = ["Entry", "KEPT_FRAMES", "Ledger", "Numbered", "Verdict", "fenced", "frame_differs", "judge_frame"]
+__all__ = ["KEPT_FRAMES", "Entry", "Ledger", "Numbered", "Verdict", "fenced", "frame_differs", "judge_frame"]
 
 #: Ledger rows kept per sink. A frame further back than any queue or checkpoint
 #: reaches is never sent again; if it is, nobody can tell whether it is the same, and it is refused.
@@ -160,7 +160,11 @@ class Ledger:
             "select epoch, frame, target, folder, start_id, base from _holdfast_epoch where process = ? and sink = ?",
             (self._process, self._sink),
         )
-        return Claim(*(each or empty for each, empty in zip(rows[0], (0, 0, "", "", "", 0), strict=True))) if rows else None
+        return (
+            Claim(*(each or empty for each, empty in zip(rows[0], (0, 0, "", "", "", 0), strict=True)))  # type: ignore[arg-type]
+            if rows
+            else None
+        )
 
     def fence(
         self, epoch: int, *, target: str = "", owner: Owner | None = None, is_known: bool = True, opening: bool = False
@@ -233,11 +237,15 @@ class Ledger:
 
     def total(self) -> int | None:
         """Rows of the whole table when they were counted last; None if it was written since."""
-        rows = self._run("select total from _holdfast_epoch where process = ? and sink = ?", (self._process, self._sink))
+        rows = self._run(
+            "select total from _holdfast_epoch where process = ? and sink = ?", (self._process, self._sink)
+        )
         return None if not rows or rows[0][0] is None else int(rows[0][0])
 
     def count_total(self, total: int) -> None:
-        self._run("update _holdfast_epoch set total = ? where process = ? and sink = ?", (total, self._process, self._sink))
+        self._run(
+            "update _holdfast_epoch set total = ? where process = ? and sink = ?", (total, self._process, self._sink)
+        )
 
     def target(self) -> str | None:
         """Where this sink wrote so far, None if it never did."""
@@ -288,7 +296,14 @@ class Ledger:
             if verdict is Verdict.REPLACE and record.n not in entered:
                 replaced.add(record.n)
             mark = getattr(record, "mark", "")
-            entered[record.n] = (str(record.kind), record.checksum, record.epoch, record.rows, mark, left_out.get(record.n, 0))
+            entered[record.n] = (
+                str(record.kind),
+                record.checksum,
+                record.epoch,
+                record.rows,
+                mark,
+                left_out.get(record.n, 0),
+            )
         if not entered:
             return
         of_sink = (self._process, self._sink)

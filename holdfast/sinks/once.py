@@ -63,9 +63,7 @@ class _Frame:
 
 
 class Once:
-    def __init__(
-        self, connection: Any, frame: int, process: str, sink: str, checksum: str, epoch: int
-    ) -> None:
+    def __init__(self, connection: Any, frame: int, process: str, sink: str, checksum: str, epoch: int) -> None:
         if isinstance(frame, bool) or not isinstance(frame, int) or frame < 0:
             raise _unusable(f"frame={frame!r}", "a frame has a whole number, 0 or more")
         self._connection = connection

@@ -20,7 +20,19 @@ from dataclasses import dataclass
 
 from holdfast.errors import SinkError
 
-__all__ = ["Claim", "Owner", "Taken", "Taking", "at_work", "current_owner", "current_sink", "judge_owner", "ledger_ahead", "other_folder", "taken"]
+__all__ = [
+    "Claim",
+    "Owner",
+    "Taken",
+    "Taking",
+    "at_work",
+    "current_owner",
+    "current_sink",
+    "judge_owner",
+    "ledger_ahead",
+    "other_folder",
+    "taken",
+]
 
 
 @dataclass(frozen=True, slots=True)

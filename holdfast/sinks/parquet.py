@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import RLock
+from typing import Any
 
 import pyarrow as pa
 import xxhash
@@ -38,7 +39,7 @@ from holdfast.atomic import make_folder, sweep, sync_folder, write_whole
 from holdfast.errors import Finding, SinkError
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.schemas import Schema
-from holdfast.records.notes import as_note, as_word, note_in, word_in
+from holdfast.journals.notes import as_note, as_word, note_in, word_in
 from holdfast.sinks.comparing import Difference, changed
 from holdfast.sinks.ledger import KEPT_FRAMES, Entry, Verdict, fenced, judge_frame
 from holdfast.sinks.owners import Claim, Taken, Taking, judge_owner, taken
@@ -86,7 +87,7 @@ class ParquetSink:
         self._entries: dict[int, Entry] = {}
         self._of_frame: dict[int, list] = {}  # the line of each frame
         self._last = 0
-        self._whose = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
+        self._whose: dict[str, Any] = {"folder": "", "start_id": "", "base": 0}  # as the columns of `_holdfast_epoch`
         self._read_to = 0  # bytes of the ledger that `_entries` covers
         self._lines = 0
         self._may_be_torn = context.owner is not None and context.owner.may_be_torn
@@ -196,7 +197,9 @@ class ParquetSink:
         try:
             return int(word_in(path.read_text()))
         except ValueError as error:
-            raise self._damaged(path, str(error), f"write the epoch of this run into it: echo {self.context.epoch} > {path}") from None
+            raise self._damaged(
+                path, str(error), f"write the epoch of this run into it: echo {self.context.epoch} > {path}"
+            ) from None
 
     def _take(self) -> None:
         """At the start of a run: the folder is ours and as we left it, and says so."""

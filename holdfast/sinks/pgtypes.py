@@ -48,7 +48,9 @@ def holds(declared: str, wanted: str) -> bool:
     A `varchar(n)` and a `uuid` are taken, and single values refused (`refuse_altered`).
     `char(n)` pads every value, so it is not.
     """
-    if declared == wanted or declared == "numeric" and wanted.startswith(("numeric", "smallint", "integer", "bigint")):
+    if declared == wanted or (
+        declared == "numeric" and wanted.startswith(("numeric", "smallint", "integer", "bigint"))
+    ):
         return True
     for kinds in _WIDER:
         if declared in kinds and wanted in kinds:

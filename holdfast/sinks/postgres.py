@@ -31,9 +31,10 @@ from holdfast.frames.identity import FrameRecord
 from holdfast.graph.reaching import BEFORE_1, NUL
 from holdfast.graph.schemas import Schema
 from holdfast.graph.secrets import Secret
+from holdfast.quoting import quoted_sql
 from holdfast.sinks.conninfo import password_in, shown, without_password
 from holdfast.sinks.pgtypes import as_csv, holds, refuse_altered, type_of
-from holdfast.sinks.table import TableSink, quoted
+from holdfast.sinks.table import TableSink
 from holdfast.sinks.writer import SinkContext, column_findings, json_key_findings, refuse
 
 __all__ = ["NAME_BYTES_MAX", "PostgresSink", "PostgresWriter"]
@@ -139,7 +140,9 @@ class PostgresSink(TableSink):
         self._declared: dict[str, str] = {}  # types of a table that was there before us
         self._lacking: list[str] = []  # statements that a ledger of an earlier version needs
         self.place = shown(writer.url)
-        super().__init__(writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns, shared=writer.shared)
+        super().__init__(
+            writer.table, writer.keys, context, lock=RLock(), new_columns=writer.new_columns, shared=writer.shared
+        )
 
     # The connection.
 
@@ -162,7 +165,7 @@ class PostgresSink(TableSink):
                 " letters and digits are written as %40 (@), %2F (/), %3A (:); or 'host=... dbname=...'"
             )
         name = f"holdfast {self.context.process}.{self.context.sink}"
-        options = _REACHING | {"application_name": name[:NAME_BYTES_MAX]} | options
+        options = _REACHING | {"application_name": name[:NAME_BYTES_MAX]} | options  # type: ignore[operator]
         options["client_encoding"] = "utf8"  # what COPY is handed, whatever the database keeps
         # No prepared statements: a pooler between us may give each transaction another server process.
         return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
@@ -216,9 +219,11 @@ class PostgresSink(TableSink):
     def advice(self, error: Exception) -> str:
         state = getattr(error, "sqlstate", None) or ""
         if state == "42501" and self._lacking:
-            where = f"alter table {quoted(self._schema)}."
+            where = f"alter table {quoted_sql(self._schema)}."
             told = [f"{each.replace('alter table ', where, 1)};" for each in self._lacking]
-            return "the owner of the ledger, which an earlier version made, runs this; then run again:\n" + "\n".join(told)
+            return "the owner of the ledger, which an earlier version made, runs this; then run again:\n" + "\n".join(
+                told
+            )
         if state == "42501":
             return (
                 f"grant usage, create on schema {self._schema or 'public'} to this user, "
@@ -239,7 +244,7 @@ class PostgresSink(TableSink):
         [(first,)] = self.run("select current_schema()")
         if not first or (self._given_schema and first != self._given_schema):
             raise self._unfit(
-                f"schema {self._given_schema!r} is not there: create schema {quoted(self._given_schema)}"
+                f"schema {self._given_schema!r} is not there: create schema {quoted_sql(self._given_schema)}"
                 if self._given_schema
                 else "the user has no schema to create a table in: its search_path names none that exists"
             )
@@ -268,8 +273,8 @@ class PostgresSink(TableSink):
         return wanted if self.keys else wanted | {"_i": "bigint"}
 
     def create_table(self) -> None:
-        columns = [f"{quoted(name)} {kind}" for name, kind in self.wanted().items()]
-        unique = ", ".join(map(quoted, self.keys or ("_frame", "_i")))
+        columns = [f"{quoted_sql(name)} {kind}" for name, kind in self.wanted().items()]
+        unique = ", ".join(map(quoted_sql, self.keys or ("_frame", "_i")))
         self.run(f"create table {self.quoted_table} ({', '.join(columns)}, primary key ({unique}))")
 
     def there(self) -> list[str]:
@@ -289,7 +294,9 @@ class PostgresSink(TableSink):
         if kind not in ("r", "p"):
             kinds = {"v": "view", "m": "materialized view", "f": "foreign table", "i": "index", "S": "sequence"}
             return f"it is a {kinds.get(kind, 'thing of another kind')}"
-        there = {name: (declared, needs and not filled, made) for name, declared, needs, filled, made in self._columns()}
+        there = {
+            name: (declared, needs and not filled, made) for name, declared, needs, filled, made in self._columns()
+        }
         self._declared = {name: declared for name, (declared, *_) in there.items()}
         wanted = self.wanted()
         for name, kind in wanted.items():
@@ -336,7 +343,7 @@ class PostgresSink(TableSink):
 
     def insert(self, frames: Sequence[tuple[FrameRecord, pa.Table]]) -> None:
         names = [*self.context.schema.names, "_frame"]
-        columns = ", ".join(map(quoted, names))
+        columns = ", ".join(map(quoted_sql, names))
         if not self.keys:
             self._copy(f"{self.quoted_table} ({columns}, _i)", frames)
             return
@@ -346,9 +353,9 @@ class PostgresSink(TableSink):
         )
         self._copy(f"pg_temp._holdfast_rows ({columns}, _i)", frames)
         # The last row of a key in the newest frame: a statement may touch a key only once.
-        keys = ", ".join(map(quoted, self.keys))
+        keys = ", ".join(map(quoted_sql, self.keys))
         rest = [name for name in self.context.schema.names if name not in self.keys]
-        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in [*rest, "_frame"])
+        changes = ", ".join(f"{quoted_sql(name)} = excluded.{quoted_sql(name)}" for name in [*rest, "_frame"])
         taken = self._connection.execute(
             f"insert into {self.quoted_table} as there ({columns})"
             f" select distinct on ({keys}) {columns} from pg_temp._holdfast_rows order by {keys}, _frame desc, _i desc"
@@ -370,7 +377,7 @@ class PostgresSink(TableSink):
 
 
 def quoted_names(*names: str | None) -> str:
-    return ".".join(quoted(name) for name in names if name)
+    return ".".join(quoted_sql(name) for name in names if name)
 
 
 def marked(sql: str) -> str:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import SinkError
 
-__all__ = ["Aside", "TRIED_MAX", "key_is_null", "ranges_of", "refused_rows", "rows_at", "rows_in", "too_many"]
+__all__ = ["TRIED_MAX", "Aside", "key_is_null", "ranges_of", "refused_rows", "rows_at", "rows_in", "too_many"]
 
 #: Rows of one frame that are found by trying. A target that refuses more refuses the stream, not some rows of it.
 TRIED_MAX = 100
@@ -37,7 +37,9 @@ class Aside(Protocol):
     ) -> None: ...
 
 
-def refused_rows(count: int, fits: Callable[[Sequence[int]], bool], known: frozenset[int] = frozenset()) -> list[int] | None:
+def refused_rows(
+    count: int, fits: Callable[[Sequence[int]], bool], known: frozenset[int] = frozenset()
+) -> list[int] | None:
     """Of rows 0 to count, those without which the rest fits; None if that is not a matter of rows.
 
     `fits(rows)` tries these. `known` are left out from the beginning. Takes log2(count) tries for each row.

@@ -23,8 +23,8 @@ from holdfast.errors import Finding
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.reaching import AFTER_9999, BEFORE_1
 from holdfast.graph.schemas import Schema
+from holdfast.quoting import quoted_sql
 from holdfast.sinks.file_table import FileTableSink
-from holdfast.sinks.table import quoted
 from holdfast.sinks.values import affinity_of, sql_columns
 from holdfast.sinks.writer import RESERVED, SinkContext, column_findings, json_key_findings, refuse
 
@@ -67,7 +67,11 @@ class SqliteSink(FileTableSink):
 
     def is_away(self, error: Exception) -> bool:
         # Another program holds the file, or the disk is full: the same write succeeds when that is over.
-        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+            sqlite3.SQLITE_BUSY,
+            sqlite3.SQLITE_LOCKED,
+            sqlite3.SQLITE_FULL,
+        )
 
     def is_refusal(self, error: Exception) -> bool:
         return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError) or super().is_refusal(error)
@@ -75,9 +79,7 @@ class SqliteSink(FileTableSink):
     def connect(self) -> sqlite3.Connection:
         make_folder(self.path.parent, sync=True)
         # Any thread may use it, one at a time: the sink's lock sees to that.
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False
-        )
+        connection = sqlite3.connect(self.path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("pragma journal_mode = wal").fetchall()
             connection.execute("pragma synchronous = full")
@@ -98,11 +100,11 @@ class SqliteSink(FileTableSink):
         )
 
     def create_table(self) -> None:
-        columns = [f"{quoted(name)} {kind}" + " NOT NULL" * (name in RESERVED) for name, kind in self.wanted().items()]
-        cluster = ", ".join(map(quoted, self.keys or ("_frame", "_i")))
-        self.run(
-            f"create table {quoted(self.table)} ({', '.join(columns)}, primary key ({cluster})) without rowid"
-        )
+        columns = [
+            f"{quoted_sql(name)} {kind}" + " NOT NULL" * (name in RESERVED) for name, kind in self.wanted().items()
+        ]
+        cluster = ", ".join(map(quoted_sql, self.keys or ("_frame", "_i")))
+        self.run(f"create table {quoted_sql(self.table)} ({', '.join(columns)}, primary key ({cluster})) without rowid")
 
     def wanted(self) -> dict[str, str]:
         wanted = {f.name: affinity_of(f.type) for f in self.context.schema.arrow}
@@ -112,7 +114,7 @@ class SqliteSink(FileTableSink):
         return [name for _, name, *_ in self._info()]
 
     def _info(self) -> list[tuple]:
-        return self.run(f"pragma table_info({quoted(self.table)})")
+        return self.run(f"pragma table_info({quoted_sql(self.table)})")
 
     def misfit(self) -> str:
         [(kind,)] = self.run("select type from sqlite_master where lower(name) = lower(?)", (self.table,))[:1]
@@ -121,7 +123,9 @@ class SqliteSink(FileTableSink):
         info = self._info()
         there = {name.lower(): (declared, notnull, default, pk) for _, name, declared, notnull, default, pk in info}
         wanted = self.wanted()
-        moments = {f.name for f in self.context.schema.arrow if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)}
+        moments = {
+            f.name for f in self.context.schema.arrow if pa.types.is_timestamp(f.type) or pa.types.is_date(f.type)
+        }
         for name, affinity in wanted.items():
             if name.lower() not in there:
                 return f"it has no column {name!r} ({affinity.lower()})"
@@ -141,8 +145,8 @@ class SqliteSink(FileTableSink):
     def _folds_keys(self) -> bool:
         """Whether a unique index over exactly the keys takes different texts for equal."""
         keys = {key.lower() for key in self.keys}
-        for _, index, unique, *_ in self.run(f"pragma index_list({quoted(self.table)})"):
-            columns = [each for each in self.run(f"pragma index_xinfo({quoted(index)})") if each[5]]
+        for _, index, unique, *_ in self.run(f"pragma index_list({quoted_sql(self.table)})"):
+            columns = [each for each in self.run(f"pragma index_xinfo({quoted_sql(index)})") if each[5]]
             if unique and {str(name).lower() for _, _, name, *_ in columns} == keys:
                 if any(collation.upper() != "BINARY" for *_, collation, _ in columns):
                     return True
@@ -152,8 +156,8 @@ class SqliteSink(FileTableSink):
         keys = {key.lower() for key in self.keys}
         if {name.lower() for _, name, *_, pk in info if pk} == keys:
             return True
-        for _, index, unique, _, partial in self.run(f"pragma index_list({quoted(self.table)})"):
-            columns = self.run(f"pragma index_info({quoted(index)})")
+        for _, index, unique, _, partial in self.run(f"pragma index_list({quoted_sql(self.table)})"):
+            columns = self.run(f"pragma index_info({quoted_sql(index)})")
             if unique and not partial and {str(name).lower() for *_, name in columns} == keys:
                 return True
         return False
@@ -165,7 +169,7 @@ class SqliteSink(FileTableSink):
         rows = chain.from_iterable(self._rows(record, table) for record, table in frames)
         # "or abort": a table may say that a row it does not take is left out, or replaces another.
         taken = self._connection.executemany(
-            f"insert or abort into {quoted(self.table)} ({', '.join(map(quoted, names))})"
+            f"insert or abort into {quoted_sql(self.table)} ({', '.join(map(quoted_sql, names))})"
             f" values ({', '.join('?' * len(names))}){self._on_conflict()}",
             rows,
         ).rowcount
@@ -180,10 +184,10 @@ class SqliteSink(FileTableSink):
         if not self.keys:
             return ""
         rest = [name for name in self.context.schema.names if name not in self.keys]
-        changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in [*rest, "_frame"])
+        changes = ", ".join(f"{quoted_sql(name)} = excluded.{quoted_sql(name)}" for name in [*rest, "_frame"])
         return (
-            f" on conflict ({', '.join(map(quoted, self.keys))}) do update set {changes}"
-            f' where excluded."_frame" >= {quoted(self.table)}."_frame"'
+            f" on conflict ({', '.join(map(quoted_sql, self.keys))}) do update set {changes}"
+            f' where excluded."_frame" >= {quoted_sql(self.table)}."_frame"'
         )
 
 

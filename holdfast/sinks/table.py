@@ -21,28 +21,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import SinkAway, SinkError, SinkRefused
 from holdfast.frames.identity import FrameRecord, Kind
+from holdfast.quoting import quoted_sql
 from holdfast.sinks.comparing import Difference, changed, differing, newest_frames
 from holdfast.sinks.ledger import Ledger, Verdict
-from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.owners import Claim, Taken, Taking, taken
+from holdfast.sinks.refusing import key_is_null, ranges_of, refused_rows, rows_at, rows_in, too_many
 from holdfast.sinks.writer import RESERVED, SinkContext, fitted, frames_named, numbered
 
-__all__ = ["TableSink", "quoted"]
+__all__ = ["TableSink"]
 
 
 #: A value that has no form in the database: raised while it is turned into one, before the database sees it.
 BAD_VALUES = (ValueError, OverflowError, pa.ArrowInvalid)
-
-
-def quoted(name: str) -> str:
-    """A name as SQL reads it back, whatever it holds."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 class TableSink(ABC):
@@ -67,7 +64,7 @@ class TableSink(ABC):
         self.new_columns, self.shared = new_columns, shared
         self.taken: Taken | None = None
         self._lock = lock
-        self._connection = None
+        self._connection: Any = None
         self._was_open = False
         self._newest = 0  # the highest frame in the target before the write that is on its way
         self._out: dict[int, frozenset[int]] = {}  # rows left out, by the frame's number in its folder
@@ -81,14 +78,14 @@ class TableSink(ABC):
     place: str
 
     @abstractmethod
-    def connect(self) -> object: ...
+    def connect(self) -> Any: ...
 
     @abstractmethod
     def advice(self, error: Exception) -> str:
         """What a person can do about a target that was not opened, or did not take a frame."""
 
     @abstractmethod
-    def run(self, sql: str, values: Sequence[object] = ()) -> list[tuple]: ...
+    def run(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]: ...
 
     @abstractmethod
     def table_exists(self) -> bool: ...
@@ -140,7 +137,7 @@ class TableSink(ABC):
 
     @property
     def quoted_table(self) -> str:
-        return quoted(self.table)
+        return quoted_sql(self.table)
 
     def last(self) -> int:
         with self._lock:
@@ -187,7 +184,9 @@ class TableSink(ABC):
                 records = [record for record, _ in batch]
                 verdicts = self._ledger.judge(records, last=last)
                 self._store(batch, verdicts)
-                left_out = {record.n: record.rows - table.num_rows for record, table in batch if record.kind != Kind.LOST}
+                left_out = {
+                    record.n: record.rows - table.num_rows for record, table in batch if record.kind != Kind.LOST
+                }
                 self._ledger.enter(records, verdicts, last=last, left_out=left_out)
                 effect = f"{named}: the ledger will tell whether the commit came through; the sealed frames are kept"
                 self.run("commit")
@@ -216,7 +215,7 @@ class TableSink(ABC):
                 [(total,)] = self.run(f"select count(*) from {self.quoted_table}")
                 self._ledger.count_total(total)
             self.run("commit")
-        except (*self.errors, SinkError):
+        except (*self.errors, SinkError):  # type: ignore[misc]
             self._roll_back()
 
     def _store(self, batch: Sequence[tuple[FrameRecord, pa.Table]], verdicts: Sequence[Verdict]) -> None:
@@ -228,8 +227,12 @@ class TableSink(ABC):
                 pending[record.n] = (record, table)
         frames = [pending[n] for n in sorted(pending) if pending[n][1].num_rows]
         for record, table in frames:
-            if self.keys and (null := key_is_null(table, self.keys)):  # a database takes null keys, each beside the other
-                raise ValueError(f"{next(iter(null.values()))} in {len(null)} of {record.rows} rows of frame {record.n}")
+            if self.keys and (
+                null := key_is_null(table, self.keys)
+            ):  # a database takes null keys, each beside the other
+                raise ValueError(
+                    f"{next(iter(null.values()))} in {len(null)} of {record.rows} rows of frame {record.n}"
+                )
         if frames:
             self.insert(frames)
 
@@ -258,7 +261,7 @@ class TableSink(ABC):
         nothing = "nothing was written"
         try:
             self._connection = self.connect()
-        except (*self.errors, OSError) as error:
+        except (*self.errors, OSError) as error:  # type: ignore[misc]
             if self.is_away(error):
                 raise self._away(error, nothing) from error
             raise SinkError(
@@ -306,11 +309,11 @@ class TableSink(ABC):
     def _differences(self) -> list[Difference]:
         counts = self._ledger.counts()
         if self.keys:
-            expected, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
-            if expected is None:
+            total, [(there,)] = self._ledger.total(), self.run(f"select count(*) from {self.quoted_table}")
+            if total is None:
                 # Written and not counted since: a run before this one was killed. Nothing at all is noticed still.
-                expected = there or min(1, sum(rows for _, rows in counts))
-            return [Difference(None, expected, there)] if there != expected else []
+                total = there or min(1, sum(rows for _, rows in counts))
+            return [Difference(None, total, there)] if there != total else []
         expected = newest_frames(counts)
         rows = self.run(
             f'select "_frame", count(*) from {self.quoted_table} where "_frame" >= ? group by 1',
@@ -329,7 +332,9 @@ class TableSink(ABC):
             entry = self._ledger.entry(n)
             return None if entry is None else entry.checksum
 
-        found = taken(claim, context.owner, taking, is_known=context.is_known, newest=int(newest or 0), checksum=checksum)
+        found = taken(
+            claim, context.owner, taking, is_known=context.is_known, newest=int(newest or 0), checksum=checksum
+        )
         accepted = []
         for each in self._differences():
             place = "the table" if each.frame is None else f"frame {each.frame}"
@@ -350,7 +355,9 @@ class TableSink(ABC):
             where=self.where,
             why="it is not there" if claim is not None else "no run has written to it under this process and sink",
             effect="nothing was changed",
-            do="run the process: holdfast run FILE" if claim is None else "bring the table back, then holdfast adopt-table FILE SINK",
+            do="run the process: holdfast run FILE"
+            if claim is None
+            else "bring the table back, then holdfast adopt-table FILE SINK",
         )
 
     def _claim(self) -> int:
@@ -367,7 +374,7 @@ class TableSink(ABC):
         there = {name.lower() for name in self.there()}
         for name, kind in self.wanted().items():
             if name.lower() not in there and name not in self.keys and name not in RESERVED:
-                self.run(f"alter table {self.quoted_table} add column {quoted(name)} {kind}")
+                self.run(f"alter table {self.quoted_table} add column {quoted_sql(name)} {kind}")
 
     def _refuse_taken(self) -> None:
         others = self._ledger.others_at(self.table, folds=self.folds_names)
@@ -453,7 +460,7 @@ class TableSink(ABC):
                     self.run("rollback")
         return ""
 
-    def settle(self) -> None:
+    def settle(self) -> None:  # noqa: B027 (most targets have none)
         """Have constraints that wait for the commit looked at now."""
 
     def is_refusal(self, error: Exception) -> bool:

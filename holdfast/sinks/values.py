@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,7 +83,7 @@ def _moment(value: int, kind: pa.DataType) -> str:
         return pa.scalar(value, kind).cast(pa.string()).as_py().replace(" ", "T", 1)
 
 
-def _plain(kind: pa.DataType) -> Callable[[object], object]:
+def _plain(kind: pa.DataType) -> Callable[[Any], Any]:
     """A function that turns one value of a type into what JSON has."""
     if pa.types.is_struct(kind):
         fields = [(field.name, _plain(field.type)) for field in kind]

@@ -44,7 +44,11 @@ def sqlite(
     add rows there too, so a start does not compare their number with what was written.
     """
     if _table(table).lower().startswith("sqlite_"):
-        raise unusable(f"table {table!r}", "SQLite keeps names that begin with sqlite_ for itself", f"hf.write.sqlite('out.db', 'of_{table}')")
+        raise unusable(
+            f"table {table!r}",
+            "SQLite keeps names that begin with sqlite_ for itself",
+            f"hf.write.sqlite('out.db', 'of_{table}')",
+        )
     return SqliteWriter(
         _path(path, "hf.write.sqlite('out.db', 'alarms')"),
         _table(table),
@@ -94,7 +98,9 @@ def postgres(
             not isinstance(name, str) or not name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX
         ):
             raise unusable(f"name {name!r}", f"PostgreSQL's names have 1 to {NAME_BYTES_MAX} bytes", example)
-    return PostgresWriter(url, table, declared_keys(keys), schema, declared_new_columns(new_columns), declared_flag(shared, "shared"))
+    return PostgresWriter(
+        url, table, declared_keys(keys), schema, declared_new_columns(new_columns), declared_flag(shared, "shared")
+    )
 
 
 def parquet(folder: str | os.PathLike[str], *, shared: bool = False) -> ParquetWriter:

@@ -8,6 +8,7 @@ what closed long ago.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -74,9 +75,7 @@ class Assembly:
             cutter.feed(piece.times_us[:at])
         return cutter.closed
 
-    def _place_in_order(
-        self, piece: Piece, cutter: Cutter
-    ) -> list[tuple[int, np.ndarray]] | None:
+    def _place_in_order(self, piece: Piece, cutter: Cutter) -> list[tuple[int, np.ndarray]] | None:
         """Frames of rows none of which can be late, without looking at each; else None.
 
         Elements of one open frame, or in time order from an open frame on, are
@@ -104,9 +103,7 @@ class Assembly:
     def _in_one_frame(self, low_us: int, high_us: int) -> bool:
         return self._clock.frame_at(low_us) == self._clock.frame_at(high_us)
 
-    def _add(
-        self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut, policy: str
-    ) -> int:
+    def _add(self, file: IndexedFile, start: int, times_us: np.ndarray, cut: Cut, policy: str) -> int:
         """How many of the rows were placed: all, or those before one that fails."""
         at, self._failed = self._first_failure(file, start, times_us, cut, policy)
         self.failed_at = None if self._failed is None else start + at
@@ -206,9 +203,7 @@ class Assembly:
             )
         return found
 
-    def restore(
-        self, saved: list[dict], here: Callable[[Reference], Reference] = lambda found: found
-    ) -> None:
+    def restore(self, saved: list[dict], here: Callable[[Reference], Reference] = lambda found: found) -> None:
         """Take up what `saved` gave; `here` finds a reference again after a move."""
         for fields in saved:
             self._open[fields["n"]] = _Open(
@@ -351,7 +346,7 @@ def _runs(keys: np.ndarray, start: int) -> Iterator[tuple[int, np.ndarray]]:
         run_keys, ranges = run_keys[order], ranges[order]
     splits = np.flatnonzero(run_keys[1:] != run_keys[:-1]) + 1
     bounds = [0, *splits.tolist(), len(run_keys)]
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         yield int(run_keys[low]), ranges[low:high]
 
 

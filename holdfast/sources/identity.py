@@ -21,7 +21,17 @@ import xxhash
 
 from holdfast.errors import SourceError
 
-__all__ = ["UNTRUSTED", "Identity", "digest_of", "identity_of", "is_fresh", "prefix_digest", "same_bytes", "stat_of", "trusted"]
+__all__ = [
+    "UNTRUSTED",
+    "Identity",
+    "digest_of",
+    "identity_of",
+    "is_fresh",
+    "prefix_digest",
+    "same_bytes",
+    "stat_of",
+    "trusted",
+]
 
 # Stamps are exact to some milliseconds on local disks, to a second or two on old and remote ones.
 FRESH_NS = 2_000_000_000
@@ -114,4 +124,3 @@ def same_bytes(path: str, recorded: Identity, digest: str, now: Identity) -> boo
                 _digests.clear()
             _digests[(path, now)] = found
     return found == digest
-

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +22,11 @@ import xxhash
 from holdfast.errors import SourceError, invariant
 from holdfast.frames.cut import times_of
 from holdfast.graph.schemas import Column, Schema
-from holdfast.sources import text
-from holdfast.sources.fit import NOTHING_READ, check_fits, fit, no_column
 from holdfast.sources.identity import Identity, digest_of, identity_of, trusted
+from holdfast.sources.parse import text
+from holdfast.sources.parse.fit import NOTHING_READ, check_fits, fit, no_column
+from holdfast.sources.parse.there import names_in
 from holdfast.sources.reference import Block, Range, Reference, open_parquet
-from holdfast.sources.there import names_in
 
 __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "check_json_types", "index_file"]
 
@@ -34,7 +34,9 @@ __all__ = ["Before", "IndexedFile", "Piece", "Prefix", "check_csv", "check_json_
 class Prefix:
     """Digest of the bytes of a text file from its start to where it was indexed, as it was and as it is."""
 
-    def __init__(self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self, points: list[tuple[int, str]], format: str = "json", options: Mapping[str, Any] | None = None
+    ) -> None:
         """`points`: (bytes, digest) of an earlier run, ascending. `format`, `options`: how the file is read."""
         self._expected, self._format = points, format
         self._mark = text.csv_mark(format, dict(options or {}))
@@ -82,7 +84,7 @@ class IndexedFile:
     size: int
     mtime_ns: int
     digest: str  # of the whole file; "" of text
-    options: tuple[tuple[str, object], ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
     rows: int = 0  # indexed so far
     blocks: list[Block] = field(default_factory=list)
     ctime_ns: int = 0
@@ -99,7 +101,8 @@ class IndexedFile:
         """`ranges`: int64 (k, 2), ascending; neighbours that touch become one."""
         ranges = _joined(ranges)
         pairs: tuple[Range, ...] = tuple((int(a), int(b)) for a, b in ranges.tolist())
-        blocks, digest = (), self.digest
+        blocks: tuple[Block, ...] = ()
+        digest = self.digest
         if self.blocks:
             starts = np.array([block[0] for block in self.blocks])
             touched: set[int] = set()
@@ -166,7 +169,7 @@ def index_file(
     """Open, check against the schema; then the pieces, lazily. A Parquet file is digested first."""
     now = trusted(identity_of(path))
     options = dict(options)
-    stamps = {"ctime_ns": now.ctime_ns}
+    stamps: dict[str, Any] = {"ctime_ns": now.ctime_ns}
     if format == "parquet":
         file = open_parquet(path)
         check_fits(file.schema_arrow, schema, path)
@@ -197,9 +200,7 @@ class Before(Protocol):
     def changed(self, path: str, why: str) -> SourceError: ...
 
 
-def _parquet_pieces(
-    file: pq.ParquetFile, found: IndexedFile, schema: Schema, time: str | None
-) -> Iterator[Piece]:
+def _parquet_pieces(file: pq.ParquetFile, found: IndexedFile, schema: Schema, time: str | None) -> Iterator[Piece]:
     if time is None:
         yield Piece(0, found.rows)
         return
@@ -316,11 +317,11 @@ def _check_json(path: str, schema: Schema) -> None:
 def _check_names(place: str, declared: Iterable[pa.Field], names: dict[str, dict[str, None]], path: str) -> None:
     if place not in names:
         return
-    for field in declared:
-        if field.name not in names[place]:
-            raise no_column(f"{place}{field.name}", [f"{place}{each}" for each in names[place]], path)
-        kind = field.type
+    for declares in declared:
+        if declares.name not in names[place]:
+            raise no_column(f"{place}{declares.name}", [f"{place}{each}" for each in names[place]], path)
+        kind = declares.type
         while pa.types.is_list(kind):
             kind = kind.value_type
         if pa.types.is_struct(kind):
-            _check_names(f"{place}{field.name}.", kind, names, path)
+            _check_names(f"{place}{declares.name}.", kind, names, path)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from holdfast.errors import UsageError
 from holdfast.graph.secrets import Secret
-from holdfast.sources.files import FileReader
-from holdfast.sources.iterators import IteratorReader
-from holdfast.sources.lines import LineReader
-from holdfast.sources.mqtt import MqttReader
+from holdfast.sources.connectors.iterators import IteratorReader
+from holdfast.sources.connectors.lines import LineReader
+from holdfast.sources.connectors.mqtt import MqttReader
+from holdfast.sources.files.files import FileReader
 
 __all__ = ["files", "iterator", "lines", "mqtt"]
 
@@ -125,15 +125,22 @@ def lines(
 
 def _check_signs(**signs: str | None) -> None:
     for what, sign in signs.items():
-        if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"):
-            raise _not_a_setting(f"{what}={sign!r} is not one ASCII sign.", f"take one that stands for it in the text, e.g. {what}=';'")
+        if sign is not None and not (
+            isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"
+        ):
+            raise _not_a_setting(
+                f"{what}={sign!r} is not one ASCII sign.", f"take one that stands for it in the text, e.g. {what}=';'"
+            )
     if len(set(signs.values())) < len(signs):
         raise _not_a_setting("delimiter= and quote= are the same sign.", "take two")
 
 
 def _check_missing(missing: str) -> None:
     if missing not in ("error", "null"):
-        raise _not_a_setting(f"missing={missing!r} is none of 'error' and 'null'.", "take missing='null' where a declared field may be absent")
+        raise _not_a_setting(
+            f"missing={missing!r} is none of 'error' and 'null'.",
+            "take missing='null' where a declared field may be absent",
+        )
 
 
 def _not_a_setting(what: str, do: str) -> UsageError:

@@ -28,7 +28,7 @@ __all__ = ["OpenSource", "Reader", "SourceContext", "SourceFrame", "frame_checks
 class SourceContext:
     name: str
     schema: Schema
-    time: object  # name of a column; anything else: no element time (ARRIVAL, None)
+    time: Any  # name of a column; anything else: no element time (ARRIVAL, None)
     grace_us: int
     late: str  # "admit" | "drop" | "quarantine" | "fail"
     directory: Path  # the source's own state folder
@@ -46,7 +46,7 @@ class SourceContext:
     on_ahead: str = "quarantine"  # "admit" | "drop" | "quarantine" | "fail"
     unheld: Mapping[str, str] = field(default_factory=dict)  # what a sink below cannot hold, and which sink
     wall: Callable[[], float] = time.time
-    spark: Any = None  # the run's session, for readers that need one
+    spark_feed: Callable[..., Any] | None = None  # makes the query that feeds a Spark stream, in the run's session
 
     @property
     def time_column(self) -> str | None:
@@ -96,9 +96,7 @@ class Reader(Protocol):
     def open(self, context: SourceContext) -> OpenSource: ...
 
 
-def frame_checksum(
-    n: int, boundary_us: int, schema: Schema, references: Sequence[Reference]
-) -> str:
+def frame_checksum(n: int, boundary_us: int, schema: Schema, references: Sequence[Reference]) -> str:
     """Equal for equal rows at equal places; paths and mtimes do not count."""
     seen = xxhash.xxh3_128(f"{n} {boundary_us} {schema.ddl}\n".encode())
     for reference in references:

@@ -30,9 +30,9 @@ import xxhash
 from holdfast.errors import SourceError
 from holdfast.frames.sums import without_sum
 from holdfast.graph.schemas import Schema
-from holdfast.sources import text
-from holdfast.sources.fit import fit, grown
 from holdfast.sources.identity import Identity, digest_of, identity_of, is_fresh, same_bytes, stat_of
+from holdfast.sources.parse import text
+from holdfast.sources.parse.fit import fit, grown
 
 __all__ = ["PUT_BACK", "Block", "Range", "Reference", "check_unchanged", "digest_of", "load", "open_parquet", "stat_of"]
 
@@ -117,9 +117,7 @@ class Reference:
         )
 
 
-def load(
-    reference: Reference, schema: Schema, chunk: int = 0, chunks: int = 1
-) -> Iterator[pa.RecordBatch]:
+def load(reference: Reference, schema: Schema, chunk: int = 0, chunks: int = 1) -> Iterator[pa.RecordBatch]:
     """The rows of chunk `chunk` of `chunks`, in file order, cast to `schema`."""
     if not reference.ranges:
         return iter(())
@@ -199,9 +197,7 @@ def _load_parquet(
         whole = []
         part = _kept.get(key)
         if part is None:
-            read = file.read_row_group(
-                group, columns=names, use_threads=rows >= THREADED_ROWS_MIN
-            )
+            read = file.read_row_group(group, columns=names, use_threads=rows >= THREADED_ROWS_MIN)
             check_unchanged(reference)  # what is kept is never read again
             part = _kept.keep(key, fit(read, schema, reference.path))
         yield from _batches(part, inside)
@@ -224,9 +220,7 @@ def _stream(
         yield from fit(pa.Table.from_batches([batch]), schema, path).to_batches()
 
 
-def _load_arrow(
-    reference: Reference, ranges: list[Range], schema: Schema
-) -> Iterator[pa.RecordBatch]:
+def _load_arrow(reference: Reference, ranges: list[Range], schema: Schema) -> Iterator[pa.RecordBatch]:
     # Our own files: written once, renamed into place, so mapping them is safe once their bytes are checked.
     try:
         with pa.memory_map(reference.path) as source:
@@ -286,9 +280,7 @@ def _load_text(
                 _same_blocks.add((now, *key))
         if part is None:
             block = _read_block(reference, byte, byte_end, seen)
-            part = text.parse(
-                block, reference.format, reference.options, schema, reference.path, byte
-            )
+            part = text.parse(block, reference.format, reference.options, schema, reference.path, byte)
             if inside != [(0, end - first)]:
                 _kept.keep(key, part)
         yield from _batches(part, inside)
@@ -330,11 +322,7 @@ def _part(ranges: Iterable[Range], chunk: int, chunks: int, snap_to=None) -> lis
     total = sum(stop - start for start, stop in ranges)
     low = _cut_at(ranges, total, chunk, chunks, snap_to)
     high = _cut_at(ranges, total, chunk + 1, chunks, snap_to)
-    return [
-        (max(start, low), min(stop, high))
-        for start, stop in ranges
-        if max(start, low) < min(stop, high)
-    ]
+    return [(max(start, low), min(stop, high)) for start, stop in ranges if max(start, low) < min(stop, high)]
 
 
 def _cut_at(ranges: list[Range], total: int, chunk: int, chunks: int, snap_to) -> int:

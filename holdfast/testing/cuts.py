@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from holdfast.declare.process import StreamProcess, declared_by
 from holdfast.errors import UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.content import canonical
 from holdfast.frames.identity import END_US
 from holdfast.graph.durations import duration_ms, show_ms
 from holdfast.graph.model import Graph, Operator
-from holdfast.graph.process import StreamProcess, declared_by
 from holdfast.operators.keyed import FrameContext, FrameStep, KeyedSpec, run_keyed
 from holdfast.operators.spec import read_notes
 from holdfast.testing.inputs import fitted, rows
@@ -28,7 +28,7 @@ def same_however_cut(
     function: Callable[..., Any],
     *inputs: Any,
     process: StreamProcess | None = None,
-    cuts: Sequence[object] = ("10 seconds", "1 second", "370 ms"),
+    cuts: Sequence[Any] = ("10 seconds", "1 second", "370 ms"),
     params: dict[str, Any] | None = None,
 ) -> pa.Table:
     """Run a keyed function over the rows (one input per port) cut at each length; all must agree.
@@ -63,15 +63,19 @@ def _find(function: Callable[..., Any], process: StreamProcess | None) -> tuple[
     )
 
 
-def _without_time(operator: Operator, stream: str, time: object) -> UsageError:
+def _without_time(operator: Operator, stream: str, time: Any) -> UsageError:
     return UsageError(
         "HF-G046",
         "CutNeedsTime",
         f"the rows for {stream!r}, which {operator.name!r} reads, cannot be cut into frames.",
         where=operator.line,
-        why=f"they have no column {time!r}, the process's time" if isinstance(time, str) else "the process's time is their arrival",
+        why=f"they have no column {time!r}, the process's time"
+        if isinstance(time, str)
+        else "the process's time is their arrival",
         effect="nothing was run",
-        do=f"emit {time!r} upstream and hand it in with the rows" if isinstance(time, str) else "declare time='ts' for the process",
+        do=f"emit {time!r} upstream and hand it in with the rows"
+        if isinstance(time, str)
+        else "declare time='ts' for the process",
     )
 
 
@@ -81,16 +85,14 @@ def _port(graph: Graph, stream: str, found: Any) -> pa.Table:
     return table if source is None else fitted(table, source.schema, f"the rows for {stream!r}")
 
 
-def _run(
-    graph: Graph, operator: Operator, tables: list[pa.Table], frame_ms: int, params: dict[str, Any]
-) -> pa.Table:
+def _run(graph: Graph, operator: Operator, tables: list[pa.Table], frame_ms: int, params: dict[str, Any]) -> pa.Table:
     from holdfast.graph.schemas import Schema
 
     time = graph.time
     options = operator.options
     emits = tuple((stream.split(".", 1)[-1], options["emits"][stream]) for stream in operator.outputs)
     ports = tuple((e.port, Schema.of(t.schema)) for e, t in zip(operator.inputs, tables, strict=True))
-    spec = KeyedSpec(operator.name, tuple(options["keys"]), ports, options["state"], emits, operator.function, time)
+    spec = KeyedSpec(operator.name, tuple(options["keys"]), ports, options["state"], emits, operator.function, time)  # type: ignore[arg-type]
     for edge, table in zip(operator.inputs, tables, strict=True):
         if not isinstance(time, str) or time not in table.column_names:
             raise _without_time(operator, edge.stream, time)
@@ -144,7 +146,7 @@ def _flat(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def _difference(operator: Operator, expected: pa.Table, actual: pa.Table, first: object, cut: object) -> str:
+def _difference(operator: Operator, expected: pa.Table, actual: pa.Table, first: Any, cut: Any) -> str:
     here = f"{operator.name!r} cut at {show_ms(duration_ms(cut))} differs from {show_ms(duration_ms(first))}"
     if expected.num_rows != actual.num_rows:
         return f"{here}: {actual.num_rows} rows against {expected.num_rows}"

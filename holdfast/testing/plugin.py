@@ -16,7 +16,7 @@ __all__ = ["spark"]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One Spark session for the whole test run; starting it takes some seconds."""
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     session = open_session(tmp_path_factory.mktemp("spark"))
     yield session

@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.engine.run import Run, start_graph
+from holdfast.declare.process import StreamProcess
+from holdfast.engine.run.run import Run, start_graph
 from holdfast.errors import Finding, UsageError
 from holdfast.frames.identity import FrameRecord
 from holdfast.graph.durations import duration_ms
 from holdfast.graph.model import Graph, Sink
-from holdfast.graph.process import StreamProcess
 from holdfast.graph.schemas import Schema
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.sinks.writer import SinkContext
 from holdfast.sources import read
 from holdfast.testing.inputs import fitted, rows
@@ -83,7 +83,7 @@ def run_frames(
     process: StreamProcess | Graph,
     *,
     params: dict[int, dict[str, Any]] | None = None,
-    spark: object = None,
+    spark: Any = None,
     restarts: Iterable[int] = (),
     until: int | None = None,
     meddle: Callable[[Path, int], None] | None = None,
@@ -110,9 +110,9 @@ def same_after_restarts(
     *,
     seeds: Iterable[int] = range(3),
     restarts: int = 2,
-    recording: object = None,
+    recording: Any = None,
     params: dict[int, dict[str, Any]] | None = None,
-    spark: object = None,
+    spark: Any = None,
     **inputs: Any,
 ) -> Outcome:
     """A run with restarts at seeded frames seals the same frames as one without; raises AssertionError if not."""
@@ -147,7 +147,7 @@ class _Bench:
         folder: Path,
         inputs: dict[str, Any],
         params: dict[int, dict[str, Any]],
-        spark: object,
+        spark: Any,
     ) -> None:
         graph = process if isinstance(process, Graph) else process.graph()
         unknown = [name for name in inputs if graph.source(name) is None]
@@ -175,7 +175,7 @@ class _Bench:
         self._checksums: dict[str, dict[int, str]] = {}
 
     def run(self, until: int | None) -> None:
-        changes = {n: values for n, values in self._params.items()}
+        changes = dict(self._params.items())
         run = start_graph(
             self.graph,
             state=self._folder / "state",
@@ -210,7 +210,7 @@ class _Bench:
         return path
 
 
-def _active() -> object:
+def _active() -> Any:
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()

@@ -40,7 +40,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * <p>It decides nothing. The host writes what is permitted into a file (as a whole, by rename); this
  * source hands out the numbers above the last offset, and the offset names every input frame used.
  * What is promised: the offsets, and the rows between two of them, are those of the source in
- * Python ({@code holdfast.engine.ticks}), so a checkpoint made with one is continued with the other.
+ * Python ({@code holdfast.engine.unit.frame_source}), so a checkpoint made with one is continued with the other.
  *
  * <p>In Python the source costs an interpreter per query, which takes longer to start than a frame
  * takes to run, and two answers over a socket for every batch. It remains for sessions that were

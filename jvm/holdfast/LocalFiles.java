@@ -24,7 +24,7 @@ import org.apache.hadoop.fs.permission.FsPermission;
  * the old way. Nothing else changes: names, rename, checksums are Hadoop's. It has to extend
  * {@link LocalFileSystem}, because Spark's RocksDB store casts to it.
  *
- * <p>Set by {@code holdfast.engine.settings} as {@code spark.hadoop.fs.file.impl}.
+ * <p>Set by {@code holdfast.engine.session.spark_settings} as {@code spark.hadoop.fs.file.impl}.
  */
 public class LocalFiles extends LocalFileSystem {
 

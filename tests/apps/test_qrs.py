@@ -159,7 +159,9 @@ def test_each_detection_counts_for_one_beat():
 ])  # fmt: skip
 def test_without_a_name_the_first_ecg_is_taken(tmp_path, names, units, expected):
     samples = np.column_stack([np.sin(np.arange(500) / (5 + at)) for at in range(len(names))])
-    wfdb.wrsamp("bed", fs=250, units=units, sig_name=names, p_signal=samples, fmt=["16"] * len(names), write_dir=str(tmp_path))
+    wfdb.wrsamp(
+        "bed", fs=250, units=units, sig_name=names, p_signal=samples, fmt=["16"] * len(names), write_dir=str(tmp_path)
+    )
     wfdb.wrann("bed", "atr", np.array([100]), symbol=["N"], write_dir=str(tmp_path))
 
     assert records.read(tmp_path / "bed.hea").lead == expected

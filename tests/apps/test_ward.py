@@ -16,7 +16,7 @@ from holdfast.apps.telemonitoring.devices import messages
 from holdfast.apps.telemonitoring.page import limits_of, write_page
 from holdfast.apps.telemonitoring.picture import Watched
 from holdfast.apps.telemonitoring.rhythm import RHYTHM, rhythm
-from holdfast.graph.loading import load
+from holdfast.declare.loading import load
 from holdfast.testing import same_however_cut
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -25,7 +25,9 @@ START = pd.Timestamp("2026-01-05 06:00", tz="UTC")
 
 def beats_of(rr_ms: list[float], patient: str = "ann") -> pd.DataFrame:
     at = START + pd.to_timedelta(np.cumsum([0.0, *rr_ms]), unit="ms")
-    return pd.DataFrame({"patient": patient, "lead": "II", "ts": at.as_unit("us"), "mv": 1.0, "rr_ms": [np.nan, *rr_ms]})
+    return pd.DataFrame(
+        {"patient": patient, "lead": "II", "ts": at.as_unit("us"), "mv": 1.0, "rr_ms": [np.nan, *rr_ms]}
+    )
 
 
 def seconds(moving: list[bool], patient: str = "ann") -> pd.DataFrame:
@@ -36,7 +38,9 @@ def seconds(moving: list[bool], patient: str = "ann") -> pd.DataFrame:
 @pytest.fixture
 def process():
     made = hf.StreamProcess("r", frame="1 second", time="ts")
-    made.source("beats", hf.read.files("b.parquet"), schema="patient string, lead string, ts timestamp, mv double, rr_ms double")
+    made.source(
+        "beats", hf.read.files("b.parquet"), schema="patient string, lead string, ts timestamp, mv double, rr_ms double"
+    )
     made.source("motion", hf.read.files("m.parquet"), schema="patient string, ts timestamp, moving boolean")
     made.keyed("patient", **RHYTHM)(rhythm)
     return made
@@ -79,13 +83,17 @@ def test_the_page_stands_alone_and_shows_what_was_found(tmp_path, process):
     at = pd.date_range(START, periods=50 * 100, freq="10ms")
     every = pd.date_range(START, periods=10, freq="5s")
     watched = Watched(
-        clean=pd.DataFrame({"patient": "ann", "lead": "II", "ts": at, "mv": np.sin(np.arange(len(at)) / 20), "hz": 100.0}),
+        clean=pd.DataFrame(
+            {"patient": "ann", "lead": "II", "ts": at, "mv": np.sin(np.arange(len(at)) / 20), "hz": 100.0}
+        ),
         rhythm=rhythm_found.to_pandas(),
         oxygen=pd.DataFrame({"patient": "ann", "ts": every, "percent": 96.0}),
         motion=seconds([False] * 40 + [True] * 5),
         pressure=pd.DataFrame({"patient": "ann", "ts": every, "systolic": 120.0, "diastolic": 80.0}),
         alarms=pd.DataFrame({"patient": ["ann"], "ts": [START], "kind": ["pulse"], "value": [131.0], "limit": [110.0]}),
-        limits=limits_of(["ann"], {"pulse_max": 110.0, "oxygen_min": 94.0, "pressure_max": 150.0}, [], START, pd.Timedelta("5s")),
+        limits=limits_of(
+            ["ann"], {"pulse_max": 110.0, "oxygen_min": 94.0, "pressure_max": 150.0}, [], START, pd.Timedelta("5s")
+        ),
     )
     change = {"frame": 2, "name": "pulse_max", "value": 120.0, "key": "ann", "note": "<night>"}
     write_page(watched, [change], tmp_path / "ward.html", tmp_path / "ward.png")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import main as subject
 from holdfast.cli.main import app
-from holdfast.engine.control import ControlServer
+from holdfast.engine.observe.control import ControlServer
 from holdfast.errors import UsageError
 
 GOOD = """
@@ -117,7 +117,9 @@ def test_show_for_a_machine(here, invoke):
     assert found["sinks"][0]["writes"] == "SQLite kiln.db, table hot"
 
 
-@pytest.mark.parametrize("words", [["status"], ["status", "kiln"], ["status", "kiln.py"], ["status", "--state", ".holdfast/kiln"]])
+@pytest.mark.parametrize(
+    "words", [["status"], ["status", "kiln"], ["status", "kiln.py"], ["status", "--state", ".holdfast/kiln"]]
+)
 def test_status_finds_the_process_by_folder_name_and_file(running, invoke, words):
     result = invoke(*words)
 
@@ -183,7 +185,10 @@ def test_a_degraded_run_says_who_why_since_when_and_where_to_look(running, invok
     lines = result.stdout.splitlines()
     assert lines[0].startswith("kiln  DEGRADED for 2 min   frame 12")
     assert lines[1] == "  why    unit hot restarting: Python worker died (signal 9)"
-    assert any("RESTARTING   14 behind   restarted 2 times   Python worker died (signal 9); try 3 of 8" in line for line in lines)
+    assert any(
+        "RESTARTING   14 behind   restarted 2 times   Python worker died (signal 9); try 3 of 8" in line
+        for line in lines
+    )
     assert any("WAITING   14 behind   held back by hot" in line for line in lines)
     assert "  promise hot           lossless kept | within 5 s BROKEN since 12 s (3 frames late)" in lines
     assert lines[-1] == "  last error            HF-U031 UnitDied, holdfast trace hot 13"
@@ -225,12 +230,17 @@ def test_set_says_from_which_frame_on(running, invoke):
 
 def test_an_error_of_the_run_keeps_its_code_and_exit(running, invoke):
     _, answers = running
-    answers["set"] = UsageError("HF-C010", "ParameterRefused", "limit = 500.0 is out of range.", effect="nothing was changed", do="give less")
+    answers["set"] = UsageError(
+        "HF-C010", "ParameterRefused", "limit = 500.0 is out of range.", effect="nothing was changed", do="give less"
+    )
 
     result = invoke("set", "kiln.py", "limit=500")
 
     assert result.exit_code == 2
-    assert result.stderr == "HF-C010 ParameterRefused: limit = 500.0 is out of range.\n  effect  nothing was changed\n  do      give less\n"
+    assert (
+        result.stderr
+        == "HF-C010 ParameterRefused: limit = 500.0 is out of range.\n  effect  nothing was changed\n  do      give less\n"
+    )
 
 
 @pytest.mark.parametrize("words", [[], ["limit"], ["=3"]])
@@ -277,7 +287,10 @@ def test_doctor_names_the_java(here, invoke):
 def test_doctor_says_whether_there_is_a_class_archive(here, invoke, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
-    assert "no archive; sessions open more quickly after: holdfast doctor --prepare" in invoke("doctor", "--no-start").stdout
+    assert (
+        "no archive; sessions open more quickly after: holdfast doctor --prepare"
+        in invoke("doctor", "--no-start").stdout
+    )
 
 
 def test_colour_only_on_a_terminal(here, invoke):

@@ -85,7 +85,10 @@ def test_quarantine(here, invoke):
 
     assert invoke("quarantine", "ls").stdout.splitlines()[0] == "kiln  2 rows in 1 file"
     assert "celsius" in invoke("quarantine", "show", "00000002.parquet").stdout
-    assert "2 rows of sources/probes/quarantine/00000002.parquet" in invoke("quarantine", "put-back", "00000002.parquet").stdout
+    assert (
+        "2 rows of sources/probes/quarantine/00000002.parquet"
+        in invoke("quarantine", "put-back", "00000002.parquet").stdout
+    )
     again = invoke("quarantine", "put-back", "00000002.parquet")
     assert again.exit_code == 2
     assert "HF-E020" in again.stderr

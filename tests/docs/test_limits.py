@@ -10,7 +10,11 @@ PAGE = (ROOT / "docs" / "platforms-and-limits.md").read_text()
 
 
 def test_every_test_the_page_names_exists():
-    there = {name for path in (ROOT / "tests").rglob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), flags=re.MULTILINE)}
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), flags=re.MULTILINE)
+    }
     named = set(re.findall(r"`(test_\w+)`", PAGE))
 
     assert len(named) > 20

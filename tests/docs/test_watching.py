@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.engine.metrics import registry_of
+from holdfast.engine.observe.metrics import registry_of
 from tests.engine.test_metrics import STATUS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "watching.md").read_text()
@@ -20,12 +20,13 @@ def test_every_metric_is_on_the_page_and_no_other():
 
 
 def test_the_figures_are_those_of_the_code():
-    from holdfast.engine import logs
-    from holdfast.records import seals
+    from holdfast.engine.observe import logs
+    from holdfast.engine.session import jvm_log
+    from holdfast.journals import seals
     from holdfast.sinks import ledger
 
     assert f"seals of the last {seals.KEPT_FRAMES:,} frames" in PAGE.replace("\n", " ")
     assert f"the last {ledger.KEPT_FRAMES:,} frames of each sink" in PAGE.replace("\n", " ")
     assert logs.BYTES_MAX * (logs.FILES_OLD + 1) == 15_000_000
-    assert logs.JVM_LOG_BYTES_MAX + logs.JVM_LOG_KEPT == 11_000_000
+    assert jvm_log.JVM_LOG_BYTES_MAX + jvm_log.JVM_LOG_KEPT == 11_000_000
     assert "(15, 30 and 11 MB)" in PAGE

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast.engine.adopt import read_checkpoint
+from holdfast.engine.plain.adopt import read_checkpoint
 from holdfast.errors import UsageError
 
 KAFKA = '{"orders":{"1":1187,"0":1200},"refunds":{"0":3}}'
@@ -49,7 +49,9 @@ def test_the_last_committed_offsets_are_read_not_the_last_ones(checkpoint):
 
 def test_what_is_not_carried_over_is_said(checkpoint):
     said = "\n".join(read_checkpoint(checkpoint).not_carried_over)
-    assert "windows still open" in said and "2023-11-14T22:13:20" in said and "batch 11: begun and not committed" in said
+    assert (
+        "windows still open" in said and "2023-11-14T22:13:20" in said and "batch 11: begun and not committed" in said
+    )
 
 
 def test_the_command_prints_what_can_be_pasted(checkpoint):

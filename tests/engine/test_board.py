@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.board import Board, Hold, Permit, Sealed, StreamQueue, UnitInputState, UnitState
+from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, Hold, UnitState
 from holdfast.errors import Broken, StateRefused
 from holdfast.frames.clock import FrameClock
 from holdfast.frames.identity import END_US

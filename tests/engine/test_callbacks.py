@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from py4j import protocol
 
-from holdfast.engine import callbacks
-from holdfast.engine.callbacks import _Connection, _Strangers
+from holdfast.engine.session import callbacks
+from holdfast.engine.session.callbacks import _Connection, _Strangers
 
 TOKEN = "0123456789abcdef" * 4
 

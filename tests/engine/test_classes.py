@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import classes as subject
-from holdfast.engine.classes import ClassArchive, class_archive, classes_options
-from holdfast.engine.java import Java
-from holdfast.engine.settings import Places, java_options
+from holdfast.engine.session import class_archive as subject
+from holdfast.engine.session.class_archive import ClassArchive, class_archive, classes_options
+from holdfast.engine.session.java import Java
+from holdfast.engine.session.spark_settings import Places, java_options
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def other_java(jars: Path) -> None:
     (jars.parent / "jdk" / "lib" / "modules").write_text("updated in place")
 
 
-@pytest.mark.parametrize("change", [changed_size, changed_time, added, removed, our_own, other_java], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "change", [changed_size, changed_time, added, removed, our_own, other_java], ids=lambda f: f.__name__
+)
 def test_whatever_changes_asks_for_another_archive(archive_of, jars, change):
     """Java would find out too, but not in every version and not for every change."""
     before = archive_of()

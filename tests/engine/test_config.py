@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast.engine.board import Board, Sealed, StreamQueue
-from holdfast.engine.config import Config
-from holdfast.engine.queues import restore_queues, stand_sinks
-from holdfast.engine.run import Run
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.queues import Sealed, StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.run.activation import add_unit
+from holdfast.engine.run.parts import RunParts
+from holdfast.engine.run.queues_on_disk import restore_queues, stand_sinks
+from holdfast.engine.run.run import Run
 from holdfast.errors import UsageError
 from holdfast.frames.files import frame_name
 from holdfast.frames.identity import Kind
 from holdfast.graph.model import Param
 from holdfast.graph.units import cut
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 
 PARAMS = (Param("limit", 80.0, between=(20, 120)), Param("pulse_max", 120.0, per="patient"), Param("on", True))
 
@@ -104,16 +107,18 @@ def test_a_change_holds_from_no_frame_that_a_sink_has(tmp_path, target):
 
     p.sink("hot", hf.write.sqlite("kiln.db", "hot") if target == "table" else hf.write.console())
     graph = p.graph()
-    run = Run(graph, tmp_path)
+    run = Run(RunParts(graph, tmp_path))
     run.folder.acquire("kiln")
     for n in (1, 2):  # what a loss of power left of nine
         Journal(run.folder.unit("hot"), "commits").append({"n": n, "state": {}})
     (run.folder.unit("hot") / "shown").write_text("9")
-    run._config, run._begin = Config(run.folder.config, graph.params), {"hot": 0}
+    run.parts.config, run.parts.begin = Config(run.folder.config, graph.params), {"hot": 0}
     [unit] = cut(graph)
-    run._add_unit(unit, [unit], {}, 2, {}, {})
-    restore_queues(run._board, graph, run.folder, [unit], run._units, None)
-    stand_sinks(run._board, [Outlet(graph.sinks[0], 9 if target == "table" else 0)], {"hot": 0}, run.folder, lambda _: None)
+    add_unit(run.parts, unit, [unit], {}, 2, {}, {})
+    restore_queues(run.parts.board, graph, run.folder, [unit], run.parts.units, None)
+    stand_sinks(
+        run.parts.board, [Outlet(graph.sinks[0], 9 if target == "table" else 0)], {"hot": 0}, run.folder, lambda _: None
+    )
 
     assert run.set(limit=70.0).frame == 10
     run.folder.release()
@@ -140,14 +145,14 @@ def test_a_change_holds_from_no_frame_that__was_made_before_a_crash(tmp_path):
 
     p.sink("hot", hf.write.console())
     graph = p.graph()
-    run = Run(graph, tmp_path)
+    run = Run(RunParts(graph, tmp_path))
     run.folder.acquire("kiln")
     for n in (1, 2):
         Journal(run.folder.unit("hot"), "commits").append({"n": n, "state": {}})
     (run.folder.stream("hot") / frame_name(3, Kind.STABLE)).touch()  # renamed, then killed before the commit record
-    run._config, run._begin = Config(run.folder.config, graph.params), {"hot": 0}
+    run.parts.config, run.parts.begin = Config(run.folder.config, graph.params), {"hot": 0}
     units = cut(graph)
-    run._add_unit(units[0], units, {}, 2, {}, {})
+    add_unit(run.parts, units[0], units, {}, 2, {}, {})
 
     assert run.set(limit=70.0).frame == 4
     run.folder.release()

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine import control
-from holdfast.engine.control import ControlServer, call
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.observe import control
+from holdfast.engine.observe.control import ControlServer, call
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import holdfast as hf
-from holdfast.engine.deployment import begins, compare, describe
+from holdfast.engine.run.deployment import begins, compare, describe
 from holdfast.errors import StateRefused
 from holdfast.graph.units import Unit, UnitInput, cut
 

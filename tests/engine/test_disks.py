@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 import holdfast as hf
-from holdfast.engine import disks
-from holdfast.engine import intake as intake_module
-from holdfast.engine.disks import DiskWatch, full_while_running, is_full
-from holdfast.engine.failure import explain, explain_start
-from holdfast.engine.supervisor import Supervisor
+from holdfast.engine.flow import disks
+from holdfast.engine.flow import source_runner as intake_module
+from holdfast.engine.flow.disks import DiskWatch, full_while_running, is_full
+from holdfast.engine.recover.supervisor import Supervisor
+from holdfast.engine.unit.spark_errors import explain, explain_start
 from holdfast.errors import SinkError
 from holdfast.graph.restarting import restarts
 from holdfast.hosts.remembered import Remembered
@@ -92,7 +92,7 @@ def test_it_is_never_a_bare_number():
     assert explain_start(graph, FULL).code == "HF-E062"
 
 
-def test_a_unit_that_met_a_full_disk_waits_for_room_and_no_try_is_counted(board):  # noqa: F811
+def test_a_unit_that_met_a_full_disk_waits_for_room_and_no_try_is_counted(board):
     clock = Clock()
     supervisor = Supervisor(board, restarts(tries=2), now=clock, chance=lambda: 0.0)
     board.held_for_space = "held: disk nearly full"
@@ -181,5 +181,7 @@ def test_a_source_that_waits_for_room_ends_with_its_run(monkeypatch):
     monkeypatch.setattr(intake_module, "_ROOM_S", 60)
     halted = threading.Event()
     halted.set()
-    source = SimpleNamespace(source=SimpleNamespace(name="s"), _open=SimpleNamespace(close=lambda: None), _halted=halted)
+    source = SimpleNamespace(
+        source=SimpleNamespace(name="s"), _open=SimpleNamespace(close=lambda: None), _halted=halted
+    )
     assert intake_module.Intake._opened_again(source, FULL) is False

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.engine.exclusions import Exclusions
+from holdfast.engine.flow.exclusions import Exclusions
 from holdfast.records.kept import Kept
 from tests.records.conftest import Folder
 
@@ -77,7 +77,7 @@ def test_a_decision_holds_for_what_it_was_made_about(tmp_path):
 
 def test_a_unit_whose_name_comes_back_keeps_the_rows_that_were_set_aside_under_it(make_kept):
     """An operator is added behind it and taken away again: the quarantine of the first was deleted in silence."""
-    from holdfast.engine.folder import forget_unit
+    from holdfast.engine.state_folder import forget_unit
     from holdfast.records.quarantine import set_aside
 
     kept = make_kept()

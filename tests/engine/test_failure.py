@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pyspark.errors
 import pytest
 
-import holdfast.engine.failure
-from holdfast.engine.failure import explain, user_lines
-from holdfast.engine.passing import raised_may_pass, same_words
+import holdfast.engine.unit.spark_errors
+from holdfast.engine.unit.passing import raised_may_pass, same_words
+from holdfast.engine.unit.spark_errors import explain, user_lines
 from holdfast.errors import HoldfastError
 
 GRAPH = SimpleNamespace(name="ward")
-PLAN = Path(holdfast.engine.failure.__file__).with_name("plan.py")
+PLAN = Path(holdfast.engine.unit.spark_errors.__file__).with_name("plan.py")
 
 
 class Captured(Exception):
@@ -24,7 +24,7 @@ class Captured(Exception):
         super().__init__(said)
         self._stackTrace, self._cause = java, cause
 
-    def getCondition(self) -> None:  # noqa: N802  as PySpark calls it
+    def getCondition(self) -> None:
         return None
 
 
@@ -57,9 +57,17 @@ def from_worker(last: str, file: str = "/jobs/ward.py") -> Captured:
     [
         # Spark's own words say whether the next try may fare better.
         (Captured("Job aborted due to stage failure: [ARROW_TYPE_MISMATCH] Invalid schema"), "HF-U031", False),
-        (Captured("Job aborted", "java.lang.NullPointerException: x\n\tat org.apache.Sockets.connect(S.java:1)"), "HF-U031", False),
+        (
+            Captured("Job aborted", "java.lang.NullPointerException: x\n\tat org.apache.Sockets.connect(S.java:1)"),
+            "HF-U031",
+            False,
+        ),
         (Captured("Job aborted: java.io.IOException: No such device"), "HF-U031", True),
-        (Captured("Job aborted", "org.apache.spark.SparkException: x\nCaused by: java.net.SocketException: x"), "HF-U031", True),
+        (
+            Captured("Job aborted", "org.apache.spark.SparkException: x\nCaused by: java.net.SocketException: x"),
+            "HF-U031",
+            True,
+        ),
         (Captured("x", cause=Captured("y", "java.lang.OutOfMemoryError: Java heap space")), "HF-U031", True),
         (Captured("Task 3 was killed"), "HF-U031", True),
         (Captured("Futures timed out after [300 seconds]"), "HF-U031", True),
@@ -78,7 +86,11 @@ def from_worker(last: str, file: str = "/jobs/ward.py") -> Captured:
         (Captured("[DUPLICATED_MAP_KEY] Duplicate map key 1 was found. SQLSTATE: 23505"), "HF-O001", False),
         # A plan that is refused comes back, however it is wrapped.
         (AnalysisException("Limits are not supported"), "HF-U071", False),
-        (StreamingQueryException("Redefining watermark is disallowed.", cause=AnalysisException("x")), "HF-U071", False),
+        (
+            StreamingQueryException("Redefining watermark is disallowed.", cause=AnalysisException("x")),
+            "HF-U071",
+            False,
+        ),
         (UnsupportedOperationException("applyInPandasWithState is unsupported in batch query."), "HF-U031", False),
         (AnalysisException("[PATH_NOT_FOUND] Path does not exist: file:/nas/limits."), "HF-U031", True),
         # Without Java nothing goes on, and that is said of all.
@@ -153,12 +165,16 @@ def test_other_words_are_another_error():
     assert same_words("no state in /state/pulse") != same_words("no state in /state/alarms")
 
 
-@pytest.mark.parametrize("line", ["socket.timeout: x", "psycopg.OperationalError: x", "urllib.error.URLError: <x>", "MemoryError"])
+@pytest.mark.parametrize(
+    "line", ["socket.timeout: x", "psycopg.OperationalError: x", "urllib.error.URLError: <x>", "MemoryError"]
+)
 def test_names_of_libraries_that_pass(line):
     assert raised_may_pass(line)
 
 
-@pytest.mark.parametrize("line", ["ValueError: timeout", "KeyError: 'ConnectionError'", "ZeroDivisionError", "IndexError: 3", ""])
+@pytest.mark.parametrize(
+    "line", ["ValueError: timeout", "KeyError: 'ConnectionError'", "ZeroDivisionError", "IndexError: 3", ""]
+)
 def test_names_that_do_not(line):
     assert not raised_may_pass(line)
 
@@ -171,7 +187,9 @@ SAID = "[INVALID_ATTRIBUTE_NAME_SYNTAX] Syntax error in the attribute name: a`b.
     [
         pyspark.errors.AnalysisException(SAID),
         pyspark.errors.ParseException(SAID),
-        RuntimeError(f"An error occurred while calling o7.start.\n: org.apache.spark.sql.AnalysisException: {SAID}\n\tat org.apache"),
+        RuntimeError(
+            f"An error occurred while calling o7.start.\n: org.apache.spark.sql.AnalysisException: {SAID}\n\tat org.apache"
+        ),
     ],
     ids=["analysed here", "parsed here", "as text"],
 )

@@ -11,15 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.engine.checkpoint import fork_checkpoint
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
+from holdfast.hosts.spark_checkpoint import fork_checkpoint
+from holdfast.journals.journal import Journal
 
 HOLDER = """
 import sys
 from pathlib import Path
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 folder = StateFolder(Path(sys.argv[1]))
 print(folder.acquire("p"), flush=True)
 sys.stdin.read()
@@ -145,6 +145,7 @@ def test_units_that_are_started_anew_together_get_an_epoch_each(tmp_path):
         epochs = list(threads.map(lambda _: folder.raise_epoch(), range(80)))
 
     assert sorted(epochs) == list(range(2, 82))
+
 
 def test_a_state_folder_has_its_identity_from_its_first_start(tmp_path):
     """A ledger and a host's folder belong to it by this name: a folder made anew is another one."""

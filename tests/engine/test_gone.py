@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.engine import deployment
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.gone import gone_since
-from holdfast.engine.marking import Tally
-from holdfast.engine.promises import PromiseWatch
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.gone import gone_since
+from holdfast.engine.flow.marking import Tally
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.run import deployment
 from holdfast.graph.units import cut
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 
 OLD = {
     "units": {"beats": ["beats"], "alarms": ["alarms"]},
@@ -29,7 +29,9 @@ def root(tmp_path):
         journal.append({"n": 40, "state": {}, "tally": {stream: tally}, "too_late": {unit: 5}})
         journal.close()
     decided = Exclusions(tmp_path / "units" / "beats")
-    decided.decide(7, {"ecg": [[0, 4]]}, {}, {"operator": "beats", "on_error": "drop", "rows": 4, "error": "E", "at": 1.0})
+    decided.decide(
+        7, {"ecg": [[0, 4]]}, {}, {"operator": "beats", "on_error": "drop", "rows": 4, "error": "E", "at": 1.0}
+    )
     return tmp_path
 
 
@@ -56,7 +58,12 @@ def test_a_promise_that_is_broken_stays_so_when_units_are_renamed(root):
 
     [found] = watch.statuses({}, {}, 0.0)
     assert found.state == "BROKEN"
-    for words in ("4 rows dropped by beats", "5 rows came too late for beats", "5 rows came too late for alarms", "2 frames LOST"):
+    for words in (
+        "4 rows dropped by beats",
+        "5 rows came too late for beats",
+        "5 rows came too late for alarms",
+        "2 frames LOST",
+    ):
         assert words in found.why
 
 

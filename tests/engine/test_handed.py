@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.util import PythonEvalType as Kind
 
-from holdfast.engine.handed import Handed, handed
+from holdfast.engine.unit.handed import Handed, handed
 from holdfast.errors import OperatorError
 
 SEEN: list = []
@@ -33,7 +33,9 @@ IN_PLACE = {
 }
 
 
-@pytest.mark.parametrize("kind", [Kind.SQL_SCALAR_PANDAS_UDF, Kind.SQL_GROUPED_AGG_PANDAS_UDF, Kind.SQL_WINDOW_AGG_PANDAS_UDF])
+@pytest.mark.parametrize(
+    "kind", [Kind.SQL_SCALAR_PANDAS_UDF, Kind.SQL_GROUPED_AGG_PANDAS_UDF, Kind.SQL_WINDOW_AGG_PANDAS_UDF]
+)
 @pytest.mark.parametrize("way", IN_PLACE)
 def test_a_series_that_is_changed_in_place_is_the_functions_own(way, kind):
     """Spark hands one Series to all functions of a projection."""
@@ -99,16 +101,25 @@ class Counter:
         return v + self.n
 
 
-@pytest.mark.parametrize("kind", [Kind.SQL_BATCHED_UDF, Kind.SQL_ARROW_BATCHED_UDF, Kind.SQL_SCALAR_PANDAS_UDF, Kind.SQL_GROUPED_MAP_PANDAS_UDF])
-@pytest.mark.parametrize("function", [hides_in_rows, Counter().add, Counter()], ids=["a global", "a method", "an object"])
+@pytest.mark.parametrize(
+    "kind",
+    [Kind.SQL_BATCHED_UDF, Kind.SQL_ARROW_BATCHED_UDF, Kind.SQL_SCALAR_PANDAS_UDF, Kind.SQL_GROUPED_MAP_PANDAS_UDF],
+)
+@pytest.mark.parametrize(
+    "function", [hides_in_rows, Counter().add, Counter()], ids=["a global", "a method", "an object"]
+)
 def test_what_it_keeps_under_another_name_is_told(function, kind):
     with pytest.raises(OperatorError) as told:
         for v in range(4):
-            handed(function, kind)(pd.Series([v]) if kind not in (Kind.SQL_BATCHED_UDF, Kind.SQL_ARROW_BATCHED_UDF) else v)
+            handed(function, kind)(
+                pd.Series([v]) if kind not in (Kind.SQL_BATCHED_UDF, Kind.SQL_ARROW_BATCHED_UDF) else v
+            )
     assert told.value.code == "HF-U070"
 
 
-@pytest.mark.parametrize("kind", [Kind.SQL_MAP_PANDAS_ITER_UDF, Kind.SQL_MAP_ARROW_ITER_UDF, Kind.SQL_SCALAR_PANDAS_ITER_UDF])
+@pytest.mark.parametrize(
+    "kind", [Kind.SQL_MAP_PANDAS_ITER_UDF, Kind.SQL_MAP_ARROW_ITER_UDF, Kind.SQL_SCALAR_PANDAS_ITER_UDF]
+)
 def test_what_a_function_over_parts_keeps_is_told_at_its_end(kind):
     with pytest.raises(OperatorError) as told:
         list(handed(hides_in_parts, kind)(iter([[1], [2]])))

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.board import Board, StreamQueue
-from holdfast.engine.intake import Intake
-from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.watch import DelayWatch
+from holdfast.engine.flow.delays import DelayWatch
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.flow.queues import StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.flow.source_runner import Intake
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.sources.pace import Pace, PacedSince
@@ -27,7 +28,15 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def taken_in(process, folder, *, committed: int = 0, rate: object = None, on_seal=lambda board, n: None, on_open=lambda board: None) -> Board:
+def taken_in(
+    process,
+    folder,
+    *,
+    committed: int = 0,
+    rate: object = None,
+    on_seal=lambda board, n: None,
+    on_open=lambda board: None,
+) -> Board:
     """Run the one source of a process to its end; its only consumer stands at `committed`."""
     graph = process.graph()
     board = Board(closing_frames=1)
@@ -122,7 +131,9 @@ def test_an_end_that_closing_frames_have_followed_is_known_from_the_start(tmp_pa
     (tmp_path / "in" / "b.parquet").unlink()
     known = []
 
-    board = taken_in(process, tmp_path, committed=committed, on_open=lambda board: known.append(board.streams["pulses"].closed_at))
+    board = taken_in(
+        process, tmp_path, committed=committed, on_open=lambda board: known.append(board.streams["pulses"].closed_at)
+    )
 
     assert known == [closed_at]
     assert board.error is None
@@ -130,11 +141,20 @@ def test_an_end_that_closing_frames_have_followed_is_known_from_the_start(tmp_pa
 
 @pytest.mark.parametrize(
     ("rate", "counted"),
-    [("as recorded", [1, 2, 3]), (PacedSince("as recorded", lambda: 0.0), [4, 5, 6]), (PacedSince("as recorded", lambda: 0.0, 3), [2, 3, 4])],
+    [
+        ("as recorded", [1, 2, 3]),
+        (PacedSince("as recorded", lambda: 0.0), [4, 5, 6]),
+        (PacedSince("as recorded", lambda: 0.0, 3), [2, 3, 4]),
+    ],
 )
 def test_a_run_that_was_away_goes_on_where_it_stopped_or_has_to_catch_up(tmp_path, monkeypatch, rate, counted):
     """A recording waits for its run; a live source does not, and a delay is to count what it sent meanwhile."""
-    table = pa.table({"ts": pa.array([at(n + 0.5) for n in range(6)], pa.timestamp("us", "UTC")), "n": pa.array(range(6), pa.int64())})
+    table = pa.table(
+        {
+            "ts": pa.array([at(n + 0.5) for n in range(6)], pa.timestamp("us", "UTC")),
+            "n": pa.array(range(6), pa.int64()),
+        }
+    )
     pq.write_table(table, tmp_path / "pulses.parquet")
     process = hf.StreamProcess("feed", frame="1 second", time="ts")
     process.source("pulses", hf.read.files(str(tmp_path / "pulses.parquet")), schema="ts timestamp, n bigint")

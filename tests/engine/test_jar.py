@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.settings import JAR
+from holdfast.engine.session.spark_settings import JAR
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,6 +38,9 @@ def test_the_committed_classes_are_those_of_the_source(build, tmp_path):
 def test_the_jar_has_class_files_for_java_17():
     with zipfile.ZipFile(JAR) as jar:
         classes = [name for name in jar.namelist() if name != "META-INF/MANIFEST.MF"]
-        assert {name.partition("$")[0].removesuffix(".class") for name in classes} == {"holdfast/FrameTicks", "holdfast/LocalFiles"}
+        assert {name.partition("$")[0].removesuffix(".class") for name in classes} == {
+            "holdfast/FrameTicks",
+            "holdfast/LocalFiles",
+        }
         for name in classes:
             assert int.from_bytes(jar.read(name)[6:8], "big") == 61

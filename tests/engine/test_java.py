@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import java as subject
-from holdfast.engine.java import find_java, write_shim
+from holdfast.engine.session import java as subject
+from holdfast.engine.session.java import find_java, write_shim
 from holdfast.errors import EnvironmentRefused
 
 WHOLE = "java.base java.se jdk.incubator.vector"
@@ -70,7 +70,7 @@ def test_a_java_home_without_java_is_passed_over(tmp_path):
 
 
 def test_without_a_release_file_java_is_asked(tmp_path):
-    asked = make_java(tmp_path / "jdk", None, script='echo \'openjdk version "21.0.2" 2024\' >&2')
+    asked = make_java(tmp_path / "jdk", None, script="echo 'openjdk version \"21.0.2\" 2024' >&2")
 
     assert find_java(environ(tmp_path, JAVA_HOME=str(asked))).version == "21.0.2"
 

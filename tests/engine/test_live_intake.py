@@ -12,13 +12,16 @@ import pytest
 
 import holdfast as hf
 from holdfast.cli.render import status_lines
-from holdfast.engine.board import Board, Hold, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.control import call
-from holdfast.engine.intake import Intake, first_time_us
-from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.run import Run
-from holdfast.engine.status import snapshot, why_degraded
-from holdfast.engine.watch import DelayWatch
+from holdfast.engine.flow.delays import DelayWatch
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.flow.queues import StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, Hold, UnitState
+from holdfast.engine.flow.source_runner import Intake, first_time_us
+from holdfast.engine.observe.control import call
+from holdfast.engine.observe.status import snapshot, why_degraded
+from holdfast.engine.run.activation import waits
+from holdfast.engine.run.parts import RunParts
+from holdfast.engine.run.run import Run
 from holdfast.errors import UsageError
 from holdfast.frames.clock import FrameClock
 
@@ -196,16 +199,16 @@ def test_a_source_by_arrival_cannot_hold_its_frames():
 def test_a_run_that_waits_for_its_first_element_answers_and_says_so(tmp_path):
     """A ward that is started before its sensors would look dead from another shell."""
     process, go = ward()
-    run = Run(process.graph(), tmp_path / "state")
+    run = Run(RunParts(process.graph(), tmp_path / "state"))
     run.folder.acquire("ward")
     try:
-        run._note("waits for the first element of ecg, acc")
+        waits(run.parts, "waits for the first element of ecg, acc")
         answer = call(run.folder.root, {"do": "status"})
         assert (answer["state"], answer["notes"][-1]) == ("activating", "waits for the first element of ecg, acc")
         assert "waits for the first element" in "\n".join(status_lines(answer))
         assert call(run.folder.root, {"do": "stop"})["code"] == "HF-U042"
-        run._note("")
+        waits(run.parts, "")
         assert call(run.folder.root, {"do": "status"})["notes"] == []
     finally:
         go.set()
-        run.release()
+        run.parts.release()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.worker import Load
+from holdfast.engine.unit.worker import Load
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
 from tests.sources.conftest import SECOND, Driver
@@ -27,7 +27,10 @@ def loaded(rows, columns=None, without=None, seed=None) -> list[tuple[str, ...]]
     """What the loader yields of a file with these rows, in the order given or another."""
     rows = random.Random(seed).sample(rows, len(rows)) if seed is not None else rows
     with tempfile.TemporaryDirectory() as folder:
-        table = pa.table([pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA.arrow, strict=True)], schema=SCHEMA.arrow)
+        table = pa.table(
+            [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), SCHEMA.arrow, strict=True)],
+            schema=SCHEMA.arrow,
+        )
         pq.write_table(table, f"{folder}/a.parquet", row_group_size=3)
         driver = Driver(Path(folder)).set(schema=SCHEMA, frame_us=SECOND)
         [frame] = [each for each in driver.frames(read.files("a.parquet")) if each.rows]

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from holdfast import redaction
-from holdfast.engine.logs import RunLog, StatusLog, cut_log
+from holdfast.engine.observe.logs import RunLog, StatusLog
+from holdfast.engine.session.jvm_log import cut_log
 from tests.engine.test_metrics import STATUS
 
 
@@ -58,7 +59,9 @@ def test_promises_sinks_and_errors_are_news(log):
     subject = StatusLog()
     subject.saw(STATUS | {"sources": []}, 0)
     away = [{"name": "hot", "stream": "hot", "written": 12, "rows": 37, "why": "AWAY for 3 s"}]
-    subject.saw(STATUS | {"sources": [], "sinks": away, "promises": [], "error": "HF-K005 SinkFailed: x.\n  why  disk"}, 1)
+    subject.saw(
+        STATUS | {"sources": [], "sinks": away, "promises": [], "error": "HF-K005 SinkFailed: x.\n  why  disk"}, 1
+    )
 
     assert lines(log)[1:] == [
         "WARNING holdfast: sink hot: promise within 5 s is BROKEN: late",
@@ -80,7 +83,7 @@ def test_a_secret_is_not_logged_whoever_logs(log):
 
 
 def test_the_log_is_bounded_while_it_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.engine.logs.BYTES_MAX", 2_000)
+    monkeypatch.setattr("holdfast.engine.observe.logs.BYTES_MAX", 2_000)
     made = RunLog(tmp_path)
     try:
         for at in range(500):

@@ -7,18 +7,19 @@ import math
 import pytest
 
 import holdfast as hf
-from holdfast.engine.board import Board, Permit, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.losing import Neighbours, go_on_after
-from holdfast.engine.marking import Marker
-from holdfast.engine.promises import PromiseWatch
-from holdfast.engine.statefiles import RECORDS_KEPT, RECORDS_UNWRITTEN, StateFiles
+from holdfast.engine.flow.marking import Marker
+from holdfast.engine.flow.promises import PromiseWatch
+from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, UnitState
+from holdfast.engine.recover.skip_lost import Neighbours, go_on_after
+from holdfast.engine.unit.state_files import RECORDS_KEPT, RECORDS_UNWRITTEN, StateFiles
 from holdfast.frames.files import frame_name, read_record
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
 from holdfast.graph.units import cut
+from holdfast.journals.journal import Journal
 from holdfast.protocols.taint import Mark
 from holdfast.protocols.wiring import InputEdge, OutputEdge, Wiring
-from holdfast.records.journal import Journal
 
 SECOND = 1_000_000
 SCHEMA = Schema.of("zone int, n bigint")
@@ -58,7 +59,9 @@ def commit(marker, n, journal=None, **of_input):
 
 def lose(folder, process, tallies, *, restored, reached, epoch=2):
     """The host is lost: state of `restored`, a consumer at `reached`, no input before `reached + 1`."""
-    wiring = Wiring("w", (InputEdge("rows>w", "rows", outside=True),), (OutputEdge("w>sink", 0, "sink w", outside=True),))
+    wiring = Wiring(
+        "w", (InputEdge("rows>w", "rows", outside=True),), (OutputEdge("w>sink", 0, "sink w", outside=True),)
+    )
     (folder / "w").mkdir(parents=True, exist_ok=True)
     return go_on_after(
         folder / "unit", wiring, restored, Neighbours({"w>sink": reached[0]}, {"rows>w": reached[1] + 1}),

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.engine.metrics import MetricsServer, address_of
+from holdfast.engine.observe.metrics import MetricsServer, address_of
 from holdfast.errors import EnvironmentRefused, UsageError
 
 STATUS = {
@@ -79,7 +79,10 @@ def test_health_says_why_not(serving):
     for change, why in (
         ({"degraded": "unit hot is GIVEN_UP"}, "unit hot is GIVEN_UP"),
         ({"state": "activating"}, "the run is activating"),
-        ({"degraded": "", "state": "running", "error": "HF-K005 SinkFailed: full\n  why  x"}, "HF-K005 SinkFailed: full"),
+        (
+            {"degraded": "", "state": "running", "error": "HF-K005 SinkFailed: full\n  why  x"},
+            "HF-K005 SinkFailed: full",
+        ),
     ):
         status.update(change)
         with pytest.raises(urllib.error.HTTPError) as caught:
@@ -102,7 +105,10 @@ def test_only_loopback_unless_it_is_meant(text):
     assert address_of(text, may_be_open=True)[1] == 9464
 
 
-@pytest.mark.parametrize(("text", "host"), [("127.0.0.1:9464", "127.0.0.1"), ("[::1]:9464", "::1"), (":9464", "127.0.0.1"), ("localhost:9464", "localhost")])
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("127.0.0.1:9464", "127.0.0.1"), ("[::1]:9464", "::1"), (":9464", "127.0.0.1"), ("localhost:9464", "localhost")],
+)
 def test_loopback_has_many_names(text, host):
     assert address_of(text) == (host, 9464)
 

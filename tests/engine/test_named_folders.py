@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from holdfast import atomic
-from holdfast.engine.durable import Durable
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.protect.durable import Durable
+from holdfast.engine.state_folder import StateFolder
 from holdfast.hosts.places import Folder
-from holdfast.sources.bad import quarantine_ahead
+from holdfast.sources.parse.bad import quarantine_ahead
 from tests.hosts.test_homes import homes
 
 
@@ -46,7 +46,9 @@ def names(monkeypatch, tmp_path):
 
 
 def durable(root: Path) -> Durable:
-    made = Durable(SimpleNamespace(), {"u": SimpleNamespace(folder=root / "units" / "u")}, pytest.fail, SimpleNamespace(sinks=()))
+    made = Durable(
+        SimpleNamespace(), {"u": SimpleNamespace(folder=root / "units" / "u")}, pytest.fail, SimpleNamespace(sinks=())
+    )
     made._named.add(root)
     return made
 

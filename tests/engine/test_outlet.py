@@ -10,9 +10,10 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from holdfast.engine.board import Board, Sealed, StreamQueue
-from holdfast.engine.outlet import Outlet
-from holdfast.engine.status import snapshot
+from holdfast.engine.flow.queues import Sealed, StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.flow.sink_runner import Outlet
+from holdfast.engine.observe.status import snapshot
 from holdfast.errors import SinkAway, SinkError
 from holdfast.frames.files import frame_name, seal_frame
 from holdfast.frames.identity import Kind

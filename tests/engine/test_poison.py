@@ -17,10 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.engine.board import Permit, Sealed, UnitInputState
-from holdfast.engine.config import Config
-from holdfast.engine.poison import NotAgain, Ports, guilty, search, too_late
-from holdfast.engine.run import Run
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.queues import Permit, Sealed, UnitInputState
+from holdfast.engine.run.activation import add_unit
+from holdfast.engine.run.parts import RunParts
+from holdfast.engine.run.run import Run
+from holdfast.engine.unit.poison_search import NotAgain, Ports, guilty, search, too_late
 from holdfast.errors import OperatorError
 from holdfast.frames.files import frame_name, seal_frame
 from holdfast.frames.identity import Kind
@@ -180,15 +182,23 @@ def poisoned(tmp_path):
 
         p.sink("second", hf.write.console())
         graph, schema = p.graph(), Schema.of("x bigint")
-        run = Run(graph, tmp_path)
-        run._config, run._begin = Config(tmp_path / "config", ()), {"second": 0}
+        run = Run(RunParts(graph, tmp_path))
+        run.parts.config, run.parts.begin = Config(tmp_path / "config", ()), {"second": 0}
         [unit] = cut(graph)
-        run._add_unit(unit, [unit], {"probes": schema}, 1, {}, {})
+        add_unit(run.parts, unit, [unit], {"probes": schema}, 1, {}, {})
         values = list(range(10))
         seal_frame(
-            tmp_path, pa.table({"x": values}), schema, None, stream="probes", n=1, kind=Kind.STABLE, epoch=1, boundary_us=1
+            tmp_path,
+            pa.table({"x": values}),
+            schema,
+            None,
+            stream="probes",
+            n=1,
+            kind=Kind.STABLE,
+            epoch=1,
+            boundary_us=1,
         )
-        query = decided.query = run._units["second"]
+        query = decided.query = run.parts.units["second"]
         decided.run = run
         query._spark = tries = Tries(values, {"first": {3}, "second": {7}} if bears is None else bears)
         tries.passing = passing
@@ -222,7 +232,7 @@ def test_a_frame_that_passes_when_it_is_looked_into_is_not_given_up(poisoned, tm
 def test_what_passed_when_it_was_looked_into_is_tried_again_and_counts(poisoned):
     with contextlib.suppress(NotAgain):
         poisoned(bears={}, first="quarantine", second="quarantine")
-    crew, supervisor = poisoned.run._units, poisoned.run._supervisor
+    crew, supervisor = poisoned.run.parts.units, poisoned.run.parts.supervisor
     crew._incidents = SimpleNamespace(note=lambda *_, **__: None)
     where = "operator 'first', frame 1"
     error = OperatorError("HF-O001", "OperatorRaised", "it raised.", where=where, effect="none")
@@ -267,7 +277,9 @@ def of_both(x):
 
 def places(error):
     """A traceback as `explain` shows it."""
-    return "\n".join(f"{each.filename}:{each.lineno} in {each.name}" for each in traceback.extract_tb(error.__traceback__))
+    return "\n".join(
+        f"{each.filename}:{each.lineno} in {each.name}" for each in traceback.extract_tb(error.__traceback__)
+    )
 
 
 @pytest.fixture
@@ -296,7 +308,9 @@ def unit():
     return graph, unit, functions
 
 
-@pytest.mark.parametrize(("function", "whose"), [("first", "first"), ("second", "second"), ("named", "second"), ("shared", None)])
+@pytest.mark.parametrize(
+    ("function", "whose"), [("first", "first"), ("second", "second"), ("named", "second"), ("shared", None)]
+)
 def test_a_function_inside_an_operator_tells_whose_it_is(unit, function, whose):
     graph, cut_unit, functions = unit
     with pytest.raises(Exception) as caught:
@@ -308,7 +322,9 @@ def test_a_function_inside_an_operator_tells_whose_it_is(unit, function, whose):
 def test_an_error_that_may_be_a_neighbours_is_nobodys(unit):
     """An SQL error of an operator that says stop cost it the row, since its neighbour says drop."""
     graph, cut_unit, _ = unit
-    error = OperatorError("HF-O001", "OperatorRaised", "it raised.", why="[DIVIDE_BY_ZERO] Division by zero.", effect="none")
+    error = OperatorError(
+        "HF-O001", "OperatorRaised", "it raised.", why="[DIVIDE_BY_ZERO] Division by zero.", effect="none"
+    )
     assert guilty(graph, cut_unit, error) is None
 
 

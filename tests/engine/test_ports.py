@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.engine.board import Board, Permit, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.ports import first_wanted, stand_ports
+from holdfast.engine.flow.ports import first_wanted, stand_ports
+from holdfast.engine.flow.queues import Permit, Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, UnitState
 from holdfast.errors import StateRefused
 from holdfast.frames.clock import FrameClock
 
@@ -14,7 +15,10 @@ def board(*ports: UnitInputState, kept: range = range(0), sealed: int = 9, at: i
     """Unit b at frame `at`, below stream a."""
     made = Board(closing_frames=1)
     made.clock = FrameClock(0, 1_000_000)
-    made.streams = {"rows": StreamQueue("rows", 1000, True, sealed=9), "a": StreamQueue("a", 1000, False, sealed=sealed)}
+    made.streams = {
+        "rows": StreamQueue("rows", 1000, True, sealed=9),
+        "a": StreamQueue("a", 1000, False, sealed=sealed),
+    }
     made.streams["b"] = StreamQueue("b", 1000, False, sealed=at)
     made.streams["rows"].frames = {n: Sealed(n, n, 1, 8, f"r{n}", 1) for n in range(1, 10)}
     made.streams["a"].frames = {n: Sealed(n, n, 1, 8, f"a{n}", 1) for n in kept}

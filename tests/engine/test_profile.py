@@ -40,8 +40,8 @@ def test_the_environment_wins_over_the_profile_over_the_default(tmp_path):
 
 def test_an_argument_wins_over_all(tmp_path, monkeypatch):
     """The last word is the one typed now."""
-    from holdfast.engine import starting as subject
-    from holdfast.graph.process import StreamProcess
+    from holdfast.declare.process import StreamProcess
+    from holdfast.engine.run import starting as subject
 
     (tmp_path / "holdfast.toml").write_text(TOML)
     monkeypatch.chdir(tmp_path)
@@ -105,7 +105,12 @@ def test_variables_and_profiles_are_checked_too(tmp_path):
         loaded(tmp_path, "wrad")
     with pytest.raises(UsageError, match="no holdfast.toml"):
         load_profile("ward", environ={}, here=tmp_path / "empty")
-    assert loaded(tmp_path, HOLDFAST_HEAP="", HOLDFAST_DISK_RESERVE="5", HOLDFAST_TEST_PG="x", HOLDFAST_METRICS_OPEN="true").metrics_open is True
+    assert (
+        loaded(
+            tmp_path, HOLDFAST_HEAP="", HOLDFAST_DISK_RESERVE="5", HOLDFAST_TEST_PG="x", HOLDFAST_METRICS_OPEN="true"
+        ).metrics_open
+        is True
+    )
 
 
 def test_every_value_says_where_it_comes_from(tmp_path):

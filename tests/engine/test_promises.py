@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import holdfast as hf
-from holdfast.engine.promises import PromiseWatch
+from holdfast.engine.flow.promises import PromiseWatch
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.recovery import Recovery
+from holdfast.engine.recover.restore import Recovery
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host
 from holdfast.graph.secrets import Secret
-from holdfast.hosts.homes import Homes
-from holdfast.hosts.near import write_instance
+from holdfast.hosts.hosts import Homes
+from holdfast.hosts.local_checkpoint import write_instance
+from holdfast.journals.journal import Journal
 from holdfast.protocols.messages import Verdict
-from holdfast.records.journal import Journal
 from tests.hosts.checkpoints import request
 from tests.hosts.test_hostile_store import RUN, container
 

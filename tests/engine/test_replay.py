@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.replay import KeptReader, planned
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.run.replay import KeptReader, planned
 from holdfast.errors import StateRefused, UsageError
 from holdfast.graph.model import Param
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.sources.reader import SourceContext
 from tests.records.conftest import SCHEMA, Folder
@@ -26,7 +26,9 @@ def original(tmp_path):
     folder = Folder(tmp_path / ".holdfast" / "kiln", tmp_path)
     folder.run_unit(folder.seal_source())
     (folder.root / "config").mkdir()
-    (folder.root / "config" / "changes.000000000001.jsonl").write_text('{"n": 1, "frame": 1, "name": "limit", "value": 90.0}\n')
+    (folder.root / "config" / "changes.000000000001.jsonl").write_text(
+        '{"n": 1, "frame": 1, "name": "limit", "value": 90.0}\n'
+    )
     return folder
 
 
@@ -50,7 +52,7 @@ def hot(probes, last):
 
 
 def live():
-    return hf.read.iterator(lambda: [], bounded=False)
+    return hf.read.iterator(list, bounded=False)
 
 
 def test_frames_keep_their_numbers_and_begin_where_asked(original):
@@ -119,13 +121,23 @@ def test_a_source_that_cannot_be_read_again_is_replayed_from_what_is_kept(origin
     (original.base / "probes.parquet").unlink()
     import threading
 
-    context = SourceContext("probes", SCHEMA, "ts", 0, "admit", replay.folder, original.base, 1_000_000, 2, original.clock, 1, lambda: 0.0)
+    context = SourceContext(
+        "probes", SCHEMA, "ts", 0, "admit", replay.folder, original.base, 1_000_000, 2, original.clock, 1, lambda: 0.0
+    )
     frames = list(source.reader.open(context).frames(threading.Event()))
     assert [frame.n for frame in frames] == [2, 3]
-    assert [frame.checksum for frame in frames] == [original_seal["checksum"] for n, original_seal in Kept(original.root).seals("probes").items() if n > 1]
+    assert [frame.checksum for frame in frames] == [
+        original_seal["checksum"] for n, original_seal in Kept(original.root).seals("probes").items() if n > 1
+    ]
     from holdfast.sources.reference import load
 
-    rows = [row for frame in frames for reference in frame.references for batch in load(reference, SCHEMA) for row in batch.to_pylist()]
+    rows = [
+        row
+        for frame in frames
+        for reference in frame.references
+        for batch in load(reference, SCHEMA)
+        for row in batch.to_pylist()
+    ]
     assert [row["celsius"] for row in rows] == [74.0 + i for i in range(8)]
 
 
@@ -160,7 +172,10 @@ def test_the_same_replay_goes_on_and_another_is_refused(original):
         planned(kiln(), kept, into="again", first=1, until=3)
 
 
-@pytest.mark.parametrize(("first", "until", "code"), [("soon", None, "HF-E026"), (3, 2, "HF-R008"), (0, None, "HF-R008"), ("2025-01-01", None, "HF-R008")])
+@pytest.mark.parametrize(
+    ("first", "until", "code"),
+    [("soon", None, "HF-E026"), (3, 2, "HF-R008"), (0, None, "HF-R008"), ("2025-01-01", None, "HF-R008")],
+)
 def test_frames_and_times_that_make_no_sense(original, first, until, code):
     with pytest.raises((StateRefused, UsageError), match=code):
         planned(kiln(), Kept(original.root), into="again", first=first, until=until)
@@ -168,7 +183,13 @@ def test_frames_and_times_that_make_no_sense(original, first, until, code):
 
 
 @pytest.mark.parametrize(
-    "words", [["--from-frame", "3"], ["--until", "3"], ["--into", "x", "--from-frame", "1", "--from-time", "2026-01-05"], ["--into", "x", "--keep", "hot"]]
+    "words",
+    [
+        ["--from-frame", "3"],
+        ["--until", "3"],
+        ["--into", "x", "--from-frame", "1", "--from-time", "2026-01-05"],
+        ["--into", "x", "--keep", "hot"],
+    ],
 )
 def test_the_shell_says_what_a_replay_is(original, monkeypatch, words):
     from typer.testing import CliRunner

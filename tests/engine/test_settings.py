@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.settings import JAR, MASTER, SETTINGS, Places, java_options, remarks, session_conf
+from holdfast.engine.session.spark_settings import JAR, MASTER, SETTINGS, Places, java_options, remarks, session_conf
 
 PLACES = Places(Path("/s t/logs"), Path("/s t/spark/1"), Path("/run/x"))
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.supervise import QueryState, supervise
+from holdfast.engine.plain.supervise import QueryState, supervise
 from holdfast.errors import UnitError, UsageError
 
 

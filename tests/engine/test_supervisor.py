@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine.board import Board, Hold, Sealed, StreamQueue, UnitInputState, UnitState
-from holdfast.engine.crew import Crew
-from holdfast.engine.status import why_degraded
-from holdfast.engine.supervisor import Supervisor
+from holdfast.engine.flow.queues import Sealed, StreamQueue, UnitInputState
+from holdfast.engine.flow.scheduler import Board, Hold, UnitState
+from holdfast.engine.observe.status import why_degraded
+from holdfast.engine.recover.attempts import Crew
+from holdfast.engine.recover.supervisor import Supervisor
 from holdfast.errors import FrameDiffers, OperatorError, UnitError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.restarting import restarts
@@ -32,7 +33,9 @@ def raised(what: str = "ValueError: x") -> OperatorError:
 
 
 def ended(what: str = "the query of unit 'pulse' ended: [ARROW_TYPE_MISMATCH] in stage 3.0") -> UnitError:
-    return UnitError("HF-U031", "UnitDied", what, where="frame 7", why="[ARROW_TYPE_MISMATCH]", effect="nothing is lost")
+    return UnitError(
+        "HF-U031", "UnitDied", what, where="frame 7", why="[ARROW_TYPE_MISMATCH]", effect="nothing is lost"
+    )
 
 
 @pytest.fixture
@@ -59,7 +62,9 @@ def board():
 
 @pytest.fixture
 def supervisor(board, clock):
-    made = Supervisor(board, restarts(tries=2, first="1 second", stalled_after="60 seconds"), now=clock, chance=lambda: 0.0)
+    made = Supervisor(
+        board, restarts(tries=2, first="1 second", stalled_after="60 seconds"), now=clock, chance=lambda: 0.0
+    )
     for name in board.units:
         made.care(name)
     return made

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.engine import torn
-from holdfast.engine.torn import Below, Found, positions
+from holdfast.engine import reboot
+from holdfast.engine.recover import torn
+from holdfast.engine.recover.torn import Below, Found, positions
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
-from holdfast.records.lines import checked_line
-from holdfast.sources import grown
-from holdfast.sources.log import first_kept
+from holdfast.journals.journal import Journal
+from holdfast.journals.lines import checked_line
+from holdfast.sources.files import grown
+from holdfast.sources.live.log import first_kept
 
 
 def test_a_unit_goes_back_behind_a_frame_that_somebody_still_needs():
@@ -50,7 +51,7 @@ def test_units_with_spark_state_need_what_spark_needs_again():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_whatever_was_lost_after_the_settled_cuts_everybody_finds_what_it_needs(seed):
-    """A random chain of units under the rules of `engine.durable`, cut at a random moment."""
+    """A random chain of units under the rules of `engine.protect.durable`, cut at a random moment."""
     chance = random.Random(seed)
     names = [f"u{at}" for at in range(chance.randint(1, 4))]
     sealed = sorted((chance.randint(3, 20) for _ in names), reverse=True)  # nobody is ahead of who makes its input
@@ -78,7 +79,9 @@ def test_whatever_was_lost_after_the_settled_cuts_everybody_finds_what_it_needs(
         assert all(n in found[name].frames[name] for n in range(needs + 1, at[name] + 1))
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 300, b'{"n":4,"st', b'\0\0\0\n{"n":5}\n', b"\n\0"], ids=["zeros", "half", "middle", "end"])
+@pytest.mark.parametrize(
+    "tail", [b"\0" * 300, b'{"n":4,"st', b'\0\0\0\n{"n":5}\n', b"\n\0"], ids=["zeros", "half", "middle", "end"]
+)
 def test_a_torn_tail_is_cut_off_whatever_it_is(tmp_path, tail):
     """A page of zeros with a good line behind it is what a reordering disk leaves."""
     journal = Journal(tmp_path, "commits")
@@ -89,7 +92,7 @@ def test_a_torn_tail_is_cut_off_whatever_it_is(tmp_path, tail):
     whole = segment.read_bytes()
     segment.write_bytes(whole + tail)
 
-    torn.cut_torn([tmp_path])
+    reboot.cut_torn([tmp_path])
 
     assert segment.read_bytes().rstrip(b"\n") == whole.rstrip(b"\n")
     assert [entry["n"] for entry in Journal(tmp_path, "commits").entries()] == [1, 2, 3]
@@ -99,11 +102,11 @@ def test_of_a_journal_that_is_synced_only_the_last_line_can_be_torn(tmp_path):
     """Anything else is damage, and must not be passed over."""
     path = tmp_path / "changes.000000000001.jsonl"
     path.write_bytes(b'{"n":1}\n\0\0\0\n{"n":3}\n')
-    torn.cut_torn([tmp_path])
+    reboot.cut_torn([tmp_path])
     assert path.read_bytes() == b'{"n":1}\n\0\0\0\n{"n":3}\n'
 
     path.write_bytes(b'{"n":1}\n{"n":2}\n\0\0')
-    torn.cut_torn([tmp_path])
+    reboot.cut_torn([tmp_path])
     assert path.read_bytes() == b'{"n":1}\n{"n":2}\n'
 
 
@@ -169,7 +172,9 @@ def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
     log = tmp_path / "log"
     log.mkdir()
     seals = [
-        checked_line({"frame": {"n": n, "references": [{"batch": n}] if n != 3 else [], "quarantined": []}, "state": {}})
+        checked_line(
+            {"frame": {"n": n, "references": [{"batch": n}] if n != 3 else [], "quarantined": []}, "state": {}}
+        )
         for n in range(1, 6)
     ]
     (log / "seals.jsonl").write_bytes(b"".join(seals))
@@ -181,27 +186,29 @@ def test_what_a_live_source_still_has_is_seen_without_opening_it(tmp_path):
     assert first_kept(tmp_path) == 3
 
     assert grown.first_kept(tmp_path) == 1
-    (tmp_path / "grown.jsonl").write_bytes(checked_line({"frames": [{"n": 7}, {"n": 8}]}) + checked_line({"frames": [{"n": 9}]}))
+    (tmp_path / "grown.jsonl").write_bytes(
+        checked_line({"frames": [{"n": 7}, {"n": 8}]}) + checked_line({"frames": [{"n": 9}]})
+    )
     assert grown.first_kept(tmp_path) == 7
 
 
 def test_a_folder_is_looked_at_once_after_every_boot(tmp_path, monkeypatch):
-    assert not torn.may_be_torn(tmp_path)  # new, or of a version that knew no mark
-    monkeypatch.setattr(torn, "boot_id", lambda: "first")
-    torn.mark_booted(tmp_path)
-    assert not torn.may_be_torn(tmp_path)
-    monkeypatch.setattr(torn, "boot_id", lambda: "second")
-    assert torn.may_be_torn(tmp_path)
-    torn.mark_booted(tmp_path)
-    assert not torn.may_be_torn(tmp_path)
-    monkeypatch.setattr(torn, "boot_id", lambda: "")  # a system that has none: nobody can tell
-    assert torn.may_be_torn(tmp_path)
-    torn.mark_booted(tmp_path)
-    assert torn.may_be_torn(tmp_path)
+    assert not reboot.may_be_torn(tmp_path)  # new, or of a version that knew no mark
+    monkeypatch.setattr(reboot, "boot_id", lambda: "first")
+    reboot.mark_booted(tmp_path)
+    assert not reboot.may_be_torn(tmp_path)
+    monkeypatch.setattr(reboot, "boot_id", lambda: "second")
+    assert reboot.may_be_torn(tmp_path)
+    reboot.mark_booted(tmp_path)
+    assert not reboot.may_be_torn(tmp_path)
+    monkeypatch.setattr(reboot, "boot_id", lambda: "")  # a system that has none: nobody can tell
+    assert reboot.may_be_torn(tmp_path)
+    reboot.mark_booted(tmp_path)
+    assert reboot.may_be_torn(tmp_path)
 
 
 def test_what_spark_wrote_and_nobody_listed_is_left_out(tmp_path):
-    from holdfast.engine.sparkfiles import SparkFiles, keep_listed
+    from holdfast.engine.unit.spark_files import SparkFiles, keep_listed
 
     checkpoint = tmp_path / "3"
     for name in ("offsets/0", "commits/0", "state/0/0/1_a.changelog"):
@@ -227,10 +234,10 @@ def test_seals_of_one_call_are_torn_together_and_older_ones_never(tmp_path):
     first = checked_line({"frame": {"n": 1}, "state": {}})
     group = [checked_line({"frame": {"n": 2}}), checked_line({"frame": {"n": 3}, "state": {}})]
     path.write_bytes(first + b"\0" * len(group[0]) + b"\n" + group[1])
-    torn.cut_torn([tmp_path])
+    reboot.cut_torn([tmp_path])
     assert path.read_bytes() == first
 
     damaged = b"x" + first[1:] + b"".join(group) + checked_line({"frame": {"n": 4}, "state": {}})
     path.write_bytes(damaged)
-    torn.cut_torn([tmp_path])
+    reboot.cut_torn([tmp_path])
     assert path.read_bytes() == damaged  # for the log to say

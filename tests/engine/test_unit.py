@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from holdfast.engine.unit import UnitQuery
+from holdfast.engine.unit.query import UnitQuery
 
 
 class Query:
-    isActive = True  # noqa: N815  as Spark calls it
+    isActive = True
 
     def stop(self) -> None:
         self.isActive = False

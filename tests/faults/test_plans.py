@@ -15,16 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast as hf
+from holdfast import failpoints as points
 from holdfast.errors import UsageError
-from holdfast.faults import points
 from holdfast.faults.plans import DO, Fault, Victims, drawn, drawn_plan, environment, fitted, homes_of, parsed
 from holdfast.graph.hosting import Host
-from holdfast.hosts.homes import Homes
+from holdfast.hosts.hosts import Homes
 from holdfast.hosts.stores import OpenStore, StoreAway
 
 WARD = Victims(("pulse", "alarms"), ("ecg", "acc"), {"pulse": "pulse", "motion": "alarms", "alarms": "alarms"})
 ON_HOSTS = replace(
-    WARD, hosts=("a", "b", "c"), host_of={"pulse": "a", "alarms": "b"}, stores_of={"pulse": ("b", "c"), "alarms": ("c", "a")}, needed=2
+    WARD,
+    hosts=("a", "b", "c"),
+    host_of={"pulse": "a", "alarms": "b"},
+    stores_of={"pulse": ("b", "c"), "alarms": ("c", "a")},
+    needed=2,
 )
 
 TWO_HITS = """
@@ -172,7 +176,9 @@ def test_state_files_are_damaged_in_place_or_gone(armed, tmp_path):
     runs = tmp_path / "hosts" / "a" / "units" / "pulse" / "runs" / "pulse"
     runs.mkdir(parents=True)
     homes = Homes(tmp_path, [Host("a"), Host("b")], None, [("pulse", None, ("pulse",))])
-    damaged, deleted = armed(Fault("damage state", "pulse", 3, "renamed"), Fault("delete state", "pulse", 3, "restoring"), homes=homes)
+    damaged, deleted = armed(
+        Fault("damage state", "pulse", 3, "renamed"), Fault("delete state", "pulse", 3, "restoring"), homes=homes
+    )
     points.reach("renamed", 3, "pulse")
     assert not damaged.exists(), "there was nothing to damage"
     (runs / "1.arrow").write_bytes(b"abc")
@@ -243,16 +249,24 @@ def test_a_fault_whose_mark_is_there_does_not_strike_in_the_next_run(armed):
 def test_a_source_is_silent_once(armed):
     (mark,) = armed(Fault("stall source", "ecg", 7, "stall", 1500))
 
-    assert [points.stall_s("acc", 7), points.stall_s("ecg", 6), points.stall_s("ecg", 7), points.stall_s("ecg", 7)] == [0, 0, 1.5, 0]
+    assert [points.stall_s("acc", 7), points.stall_s("ecg", 6), points.stall_s("ecg", 7), points.stall_s("ecg", 7)] == [
+        0,
+        0,
+        1.5,
+        0,
+    ]
     assert mark.exists()
 
 
 @pytest.mark.parametrize("do", ["kill driver", "delete last commit"])
 def test_a_driver_dies_by_a_signal_and_leaves_its_mark(do, tmp_path):
     plan = environment([Fault(do, "pulse", 3, "committed")], [tmp_path / "mark"])
-    code = "from holdfast.faults.points import reach; reach('committed', 3, 'pulse'); print('alive')"
+    code = "from holdfast.failpoints import reach; reach('committed', 3, 'pulse'); print('alive')"
     run = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "HOLDFAST_FAULTS": json.dumps(plan)}, capture_output=True, text=True
+        [sys.executable, "-c", code],
+        env={**os.environ, "HOLDFAST_FAULTS": json.dumps(plan)},
+        capture_output=True,
+        text=True,
     )
 
     assert (run.returncode, run.stdout) == (-signal.SIGKILL, "")
@@ -266,6 +280,6 @@ def test_as_many_workers_die_as_faults_are_planned_for_the_frame(armed):
     told = points.marks_at_work(3, "pulse")
     assert told == [str(mark) for mark in marks]
 
-    code = f"from holdfast.faults.points import strike_here; strike_here({told!r}); print('alive')"
+    code = f"from holdfast.failpoints import strike_here; strike_here({told!r}); print('alive')"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True) for _ in range(3)]
     assert [(run.returncode, run.stdout) for run in runs] == [(-signal.SIGKILL, "")] * 2 + [(0, "alive\n")]

@@ -17,20 +17,20 @@ from holdfast.errors import UnitError, UsageError
 from holdfast.faults.inputs import log_input
 from holdfast.faults.keeping import FrameFolder, output_of
 from holdfast.faults.plans import Fault
-from holdfast.faults.report import page
 from holdfast.faults.trial import began_us, kept_folders, redirected, sink_folder, with_all_kept
-from holdfast.faults.verifying import Bench, Ran, Verified, _forget_last_commit
 from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.promises import in_order, lossless, within
-from holdfast.levels.arrivals import Arrival, Output
 from holdfast.graph.units import cut
+from holdfast.journals.journal import Journal
+from holdfast.journals.seals import SealJournal
+from holdfast.levels.arrivals import Arrival, Output
 from holdfast.levels.judging import judge, judge_recomputed
 from holdfast.levels.measuring import measure
 from holdfast.levels.recomputed import Differing, Recomputed
 from holdfast.oracle.asking import Asked, asked_for, not_asked
-from holdfast.records.journal import Journal
-from holdfast.records.seals import SealJournal
 from holdfast.sources.reference import Reference
+from holdfast.verify.report import page
+from holdfast.verify.verifying import Bench, Ran, Verified, _forget_last_commit
 
 
 def frame(n: int, *values: int, checksum: str = "") -> tuple[FrameRecord, pa.Table]:
@@ -206,7 +206,9 @@ def test_the_report_needs_nothing_else_and_shows_both_runs(verified):
     assert "<ecg>" not in text
 
 
-def found(folder: Path, promises=(), *, lost: bool = False, rate: bool = True, oracle: Recomputed | None = None) -> Verified:
+def found(
+    folder: Path, promises=(), *, lost: bool = False, rate: bool = True, oracle: Recomputed | None = None
+) -> Verified:
     ideal = ran(folder, {1: 1.2, 2: 2.2})
     faulty = ran(folder, {1: 1.2} if lost else {1: 1.2, 2: 2.2})
     measured = measure(ideal.outputs, faulty.outputs)
@@ -214,7 +216,9 @@ def found(folder: Path, promises=(), *, lost: bool = False, rate: bool = True, o
         measured = [replace(each, delay_ms={}) for each in measured]
     verdicts = judge(promises, measured[0])
     lines = () if oracle is None else (oracle,)
-    return Verified((), ideal, faulty, tuple(measured), (*verdicts, *map(judge_recomputed, lines)), "as fast as it goes", lines)
+    return Verified(
+        (), ideal, faulty, tuple(measured), (*verdicts, *map(judge_recomputed, lines)), "as fast as it goes", lines
+    )
 
 
 RIGHT = Recomputed("alarms", "alarms", "pulse", "alarms", "each frame alone", (1, 2), 2, 2)
@@ -226,9 +230,24 @@ WRONG = replace(RIGHT, differs=(Differing(2, 1, 1, ("1, a",), ("7, b",)),))
     [
         ({"promises": [lossless]}, "all promises are kept", True, True),
         ({"promises": [lossless], "lost": True}, "a promise is broken", False, False),
-        ({"promises": [lossless, within("1 second")], "rate": False}, "no promise is broken; not measured: delay", True, True),
-        ({}, "nothing was promised, so nothing was asked of it; the faulty run gave the same as the ideal one", True, None),
-        ({"lost": True}, "nothing was promised, so nothing was asked of it; the faulty run differs from the ideal one", False, None),
+        (
+            {"promises": [lossless, within("1 second")], "rate": False},
+            "no promise is broken; not measured: delay",
+            True,
+            True,
+        ),
+        (
+            {},
+            "nothing was promised, so nothing was asked of it; the faulty run gave the same as the ideal one",
+            True,
+            None,
+        ),
+        (
+            {"lost": True},
+            "nothing was promised, so nothing was asked of it; the faulty run differs from the ideal one",
+            False,
+            None,
+        ),
         ({"promises": [lossless], "oracle": RIGHT}, "all promises are kept", True, True),
         (
             {"promises": [lossless], "oracle": WRONG},
@@ -284,7 +303,9 @@ def test_a_stream_between_units_is_kept_for_the_oracle_and_the_cut_stays(tmp_pat
     assert [sink.stream for sink in kept.sinks] == ["many", "seen"]
     folders = kept_folders(graph, tmp_path)
     assert {stream: [*sinks] for stream, sinks in folders.items()} == {"seen": [""], "many": ["many"]}
-    assert {sink.writer.folder for sink in kept.sinks} == {folder for sinks in folders.values() for folder in sinks.values()}
+    assert {sink.writer.folder for sink in kept.sinks} == {
+        folder for sinks in folders.values() for folder in sinks.values()
+    }
 
 
 def test_an_oracle_that_cannot_work_is_told_and_can_be_left_out(tmp_path):
@@ -355,7 +376,8 @@ def kept_log(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "gone", "first"), [("log", 0, 1), ("log", 3, 4), ("log:last-4s", 0, 7), ("log:last-4s", 8, 9), ("log:last-1m", 0, 1)]
+    ("words", "gone", "first"),
+    [("log", 0, 1), ("log", 3, 4), ("log:last-4s", 0, 7), ("log:last-4s", 8, 9), ("log:last-1m", 0, 1)],
 )
 def test_the_log_gives_the_frames_that_are_kept(kept_log, words, gone, first):
     found = log_input(words, live().graph(), kept_log(gone))

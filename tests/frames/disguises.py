@@ -40,16 +40,12 @@ VALUES: dict[str, st.SearchStrategy] = {
     "array<int>": st.lists(st.none() | st.integers(0, 2), max_size=3),
     "array<string>": st.lists(st.none() | _TEXTS, max_size=3),
     "array<array<boolean>>": st.lists(st.none() | st.lists(st.booleans(), max_size=2), max_size=2),
-    "struct<a:int,b:string>": st.fixed_dictionaries(
-        {"a": st.none() | st.integers(0, 1), "b": st.none() | _TEXTS}
-    ),
+    "struct<a:int,b:string>": st.fixed_dictionaries({"a": st.none() | st.integers(0, 1), "b": st.none() | _TEXTS}),
     "map<string,double>": st.dictionaries(_TEXTS, st.none() | _FLOATS, max_size=3).map(
         lambda entries: list(entries.items())
     ),
     "array<map<int,int>>": st.lists(
-        st.dictionaries(st.integers(0, 3), st.integers(0, 1), max_size=2).map(
-            lambda entries: list(entries.items())
-        ),
+        st.dictionaries(st.integers(0, 3), st.integers(0, 1), max_size=2).map(lambda entries: list(entries.items())),
         max_size=2,
     ),
 }
@@ -86,10 +82,7 @@ def rows_of(schema: Schema, size: int = 6, least: int = 0) -> st.SearchStrategy[
 
 
 def table_of(rows: list[tuple], schema: Schema) -> pa.Table:
-    columns = [
-        pa.array([row[i] for row in rows], type=field.type)
-        for i, field in enumerate(schema.arrow)
-    ]
+    columns = [pa.array([row[i] for row in rows], type=field.type) for i, field in enumerate(schema.arrow)]
     return pa.Table.from_arrays(columns, schema=schema.arrow)
 
 

@@ -52,9 +52,7 @@ def test_checksums_are_equal_exactly_when_the_rows_are(data: st.DataObject):
     """A changed value that keeps the checksum would pass every comparison we make."""
     schema = data.draw(schemas())
     left, right = data.draw(rows_of(schema, 3)), data.draw(rows_of(schema, 3))
-    same = Counter(sort_key(r, schema) for r in left) == Counter(
-        sort_key(r, schema) for r in right
-    )
+    same = Counter(sort_key(r, schema) for r in left) == Counter(sort_key(r, schema) for r in right)
     equal = digest(table_of(left, schema), schema) == digest(table_of(right, schema), schema)
     assert equal == same
 
@@ -91,9 +89,7 @@ def test_canonical_is_its_own_canonical_form(data: st.DataObject):
     twice = canonical(once, schema, None)
     assert all(column.num_chunks == 1 for column in once.columns)
     assert once.schema.equals(schema.arrow, check_metadata=True)
-    assert [c.chunk(0).buffers() for c in once.columns] == [
-        c.chunk(0).buffers() for c in twice.columns
-    ]
+    assert [c.chunk(0).buffers() for c in once.columns] == [c.chunk(0).buffers() for c in twice.columns]
 
 
 @given(st.integers(0, 2**32 - 1))

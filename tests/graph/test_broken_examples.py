@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.declare.loading import load
 from holdfast.errors import Finding, ProcessRefused
-from holdfast.graph.loading import load
 from holdfast.graph.rules import check_structure
 
 BROKEN = Path(__file__).parents[2] / "examples" / "broken"

@@ -10,8 +10,9 @@ from holdfast.errors import UsageError
 from holdfast.graph.known import plain_column
 from holdfast.graph.options import aggregate_options
 from holdfast.graph.reserved import RESERVED, reserved_in
-from holdfast.graph.schemas import Column, Schema, folded, named, quoted
+from holdfast.graph.schemas import Column, Schema, folded, named
 from holdfast.operators.join import make_join
+from holdfast.quoting import quoted
 from tests.names import NASTY, lists_of_names, names
 
 _PLAIN = st.sampled_from(["int", "string", "decimal(12,2)", "timestamp", "binary"])
@@ -23,7 +24,9 @@ def types(fields: st.SearchStrategy[list[str]]) -> st.SearchStrategy[str]:
     def deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         struct = fields.flatmap(
             lambda found: st.lists(inner, min_size=len(found), max_size=len(found)).map(
-                lambda kinds: "struct<" + ",".join(f"{named(name)}:{kind}" for name, kind in zip(found, kinds, strict=True)) + ">"
+                lambda kinds: (
+                    "struct<" + ",".join(f"{named(name)}:{kind}" for name, kind in zip(found, kinds, strict=True)) + ">"
+                )
             )
         )
         return st.one_of(inner.map("array<{}>".format), inner.map("map<string,{}>".format), struct)
@@ -35,7 +38,10 @@ def types(fields: st.SearchStrategy[list[str]]) -> st.SearchStrategy[str]:
 def test_a_schema_is_read_back_as_it_was_written(found, data):
     schema = Schema(tuple(Column(name, data.draw(types(lists_of_names(3)))) for name in found))
     assert Schema.of(schema.ddl) == schema
-    assert Schema.of(f"struct<{', '.join(f'{quoted(column.name)}: {column.type}' for column in schema.columns)}>") == schema
+    assert (
+        Schema.of(f"struct<{', '.join(f'{quoted(column.name)}: {column.type}' for column in schema.columns)}>")
+        == schema
+    )
     assert Schema.of(schema.arrow) == schema
     assert tuple(schema.arrow.names) == schema.names == tuple(found)
 
@@ -81,7 +87,14 @@ def test_ours_are_ours_in_any_case(name):
 
 @given(st.sampled_from(NASTY))
 def test_two_that_spark_takes_for_one_are_refused(name):
-    other = next((each for each in (name.upper(), name.lower(), name.swapcase()) if each != name and folded(each) == folded(name)), None)
+    other = next(
+        (
+            each
+            for each in (name.upper(), name.lower(), name.swapcase())
+            if each != name and folded(each) == folded(name)
+        ),
+        None,
+    )
     if other is not None:
         with pytest.raises(UsageError, match="HF-C051"):
             Schema.of(f"{quoted(name)} int, {quoted(other)} int")

@@ -6,8 +6,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import holdfast as hf
+from holdfast.declare.loading import load
 from holdfast.graph.drawing import as_svg, as_text
-from holdfast.graph.loading import load
 from holdfast.graph.units import cut
 
 from .test_units import Outside, ward

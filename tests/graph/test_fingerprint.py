@@ -3,8 +3,8 @@
 import textwrap
 
 import holdfast as hf
+from holdfast.declare.loading import load
 from holdfast.graph.fingerprint import fingerprint
-from holdfast.graph.loading import load
 
 HEAD = """
 import holdfast as hf

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.declare.loading import load
 from holdfast.errors import HoldfastError, ProcessRefused
-from holdfast.graph.loading import load
 
 ONE = 'import holdfast as hf\nward = hf.StreamProcess("ward_4", frame="1 second", time="ts")\n'
 TWO = ONE + 'night = hf.StreamProcess("ward_5", frame="1 second", time="ts")\n'

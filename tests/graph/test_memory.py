@@ -241,14 +241,14 @@ class KeepsItself(StatefulProcessor):
         self.count, self.seen = handle.getValueState("n", "n long"), None
         self.rows = []
 
-    def handleInputRows(self, key, rows, timers):  # noqa: N802
+    def handleInputRows(self, key, rows, timers):
         self.rows.append(key)
         self.count.update((1,))
         yield from rows
 
 
 class KeepsLast(KeepsItself):
-    def handleInputRows(self, key, rows, timers):  # noqa: N802
+    def handleInputRows(self, key, rows, timers):
         self.last = key
         yield from rows
 
@@ -257,7 +257,7 @@ class KeepsInSpark(StatefulProcessor):
     def init(self, handle):
         self.count, self.names = handle.getValueState("n", "n long"), {}
 
-    def handleInputRows(self, key, rows, timers):  # noqa: N802
+    def handleInputRows(self, key, rows, timers):
         self.count.update((len(self.names),))
         yield from rows
 
@@ -337,13 +337,13 @@ def has_rows_of_its_own(v):
     return by_key
 
 
-def shadows(SEEN):  # noqa: N803
+def shadows(SEEN):
     SEEN.append(1)
     return SEEN
 
 
 def shadows_inside(v):
-    SEEN = [v]  # noqa: N806
+    SEEN = [v]
     SEEN.append(v)
     return SEEN
 
@@ -396,7 +396,10 @@ def test_what_is_the_calls_own_is_no_finding(function):
 
 def test_without_source_the_byte_code_is_read():
     home = {"SEEN": [], "TOTAL": 0}
-    exec("def adds(v):\n SEEN.append(v)\ndef assigns(v):\n global TOTAL\n TOTAL = v\ndef reads(v):\n return v + TOTAL", home)
+    exec(
+        "def adds(v):\n SEEN.append(v)\ndef assigns(v):\n global TOTAL\n TOTAL = v\ndef reads(v):\n return v + TOTAL",
+        home,
+    )
     assert kept(home["adds"]) and kept(home["assigns"])
     assert kept(home["reads"]) == []
 
@@ -427,7 +430,10 @@ def test_what_was_changed_under_another_name_is_seen_by_looking(function):
     assert watch.changed(before) is not None
 
 
-@pytest.mark.parametrize("function", [uses_a_cache, reads_globals, has_rows_of_its_own, has_its_own_nonlocal, makes_an_object, asks_what_is_derived])
+@pytest.mark.parametrize(
+    "function",
+    [uses_a_cache, reads_globals, has_rows_of_its_own, has_its_own_nonlocal, makes_an_object, asks_what_is_derived],
+)
 def test_looking_finds_nothing_where_nothing_was_changed(function):
     watch = Watch(function)
     before = watch.look()

@@ -13,7 +13,24 @@ from holdfast.graph.rules import check_structure
 from holdfast.graph.schemas import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
-ODD = ["_more", "Gr\u00f6\u00dfe", "\u00dcbel", "a b", "a.b", "a`b", "a``b", "1st", "select", "o0_x", "p0_x", "-", "\u6e29\u5ea6", "x'y", 'x"y', "a\\b"]
+ODD = [
+    "_more",
+    "Gr\u00f6\u00dfe",
+    "\u00dcbel",
+    "a b",
+    "a.b",
+    "a`b",
+    "a``b",
+    "1st",
+    "select",
+    "o0_x",
+    "p0_x",
+    "-",
+    "\u6e29\u5ea6",
+    "x'y",
+    'x"y',
+    "a\\b",
+]
 
 
 def process(name):

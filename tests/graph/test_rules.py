@@ -285,7 +285,9 @@ def test_a_promise_that_one_gap_breaks_for_good_warns():
         p = process()
         p.source("files", Files(), schema=PROBES)
         p.filter("hot", of="files", where="true", protect=hf.checkpoint(every="5 seconds"))
-        p.aggregate("sums", of="hot", by="zone", emits={"n": "count(*)"}, protect=hf.ecoc(every="5 seconds"), **settings)
+        p.aggregate(
+            "sums", of="hot", by="zone", emits={"n": "count(*)"}, protect=hf.ecoc(every="5 seconds"), **settings
+        )
         p.sink("sums", Outside(), promise=hf.loses(at_most=0.1, wrong_at_most=0.1))
         return [code for code in codes(p) if code.startswith("HF-L")]
 

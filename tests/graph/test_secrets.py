@@ -51,10 +51,21 @@ def test_no_error_shows_it_whoever_wrote_the_text(monkeypatch, shape):
     monkeypatch.setenv("PG", shape.format(VALUE))
     secret("PG").open()
 
-    error = SinkError("HF-K004", "SinkNotOpened", f"no answer with {VALUE}", where=f"at {VALUE}", why=f"FATAL: {VALUE}", do=VALUE)
+    error = SinkError(
+        "HF-K004", "SinkNotOpened", f"no answer with {VALUE}", where=f"at {VALUE}", why=f"FATAL: {VALUE}", do=VALUE
+    )
     finding = Finding("HF-E012", "Defect", f"KeyError: {VALUE}")
 
-    for text in (str(error), repr(error), error.why, error.what, error.where, error.do, str(finding), str(pickle.loads(pickle.dumps(error)))):
+    for text in (
+        str(error),
+        repr(error),
+        error.why,
+        error.what,
+        error.where,
+        error.do,
+        str(finding),
+        str(pickle.loads(pickle.dumps(error))),
+    ):
         assert VALUE not in text
     assert "hf.secret('PG')" in str(error)
 
@@ -67,8 +78,12 @@ def test_a_password_that_is_quoted_for_an_address_is_found_in_both_forms(monkeyp
     assert "p%40ss%2Fword" not in redaction.redacted("in p%40ss%2Fword")
 
 
-HIDDEN = OperatorError, dict(
-    why="ward.py:12 in pulse\n    return 1 / row.mv\nValueError: patient Anna has 98.6", where="unit 'pulse', frame 12"
+HIDDEN = (
+    OperatorError,
+    dict(
+        why="ward.py:12 in pulse\n    return 1 / row.mv\nValueError: patient Anna has 98.6",
+        where="unit 'pulse', frame 12",
+    ),
 )
 
 
@@ -76,7 +91,9 @@ def test_hidden_values_leave_errors_about_rows(monkeypatch):
     """The people who keep a ward's process going are not those who may read its patients' data."""
     redaction.hide_values({"pulse", "mv"})
     kind, fields = HIDDEN
-    error = kind("HF-O001", "OperatorRaised", "an operator of unit 'pulse' raised: ValueError: patient Anna has 98.6", **fields)
+    error = kind(
+        "HF-O001", "OperatorRaised", "an operator of unit 'pulse' raised: ValueError: patient Anna has 98.6", **fields
+    )
 
     assert "Anna" not in str(error)
     assert "98.6" not in str(error)

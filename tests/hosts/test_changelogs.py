@@ -11,7 +11,7 @@ import xxhash
 from hypothesis import given, settings
 
 from holdfast.hosts.changelogs import base_of, lineage, put_together, stripped, version_of
-from holdfast.hosts.parts import SparkPart
+from holdfast.hosts.increments import SparkPart
 
 STORE = "spark/state/0/0/"
 

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from holdfast.frames.sums import write_arrow
 from holdfast.hosts.containers import Packer, unpack
-from holdfast.hosts.near import clear_unit, link_frames, pin_runs, put_back
+from holdfast.hosts.local_checkpoint import clear_unit, link_frames, pin_runs, put_back
+from holdfast.journals.journal import Journal
 from holdfast.operators.runs import RunRef
 from holdfast.operators.state import Store
-from holdfast.records.journal import Journal
 from tests.operators.test_state import KEYS, SHARDS, VALUE, VALUES, a_commit, as_dict, commit, row_table
 
 ALL = tuple(range(SHARDS))
@@ -67,7 +67,9 @@ class Unit:
 
     def pack(self, frames=()):
         self.serial += 1
-        pin = link_frames(pin_runs(self.folder, self.serial, {"n": self.frame, "state": {"op": as_json(self.runs)}}), frames)
+        pin = link_frames(
+            pin_runs(self.folder, self.serial, {"n": self.frame, "state": {"op": as_json(self.runs)}}), frames
+        )
         made = self.packer.pack(self.serial, self.frame, (), pin.files, record=pin.record)
         shutil.rmtree(pin.folder)
         return made
@@ -119,7 +121,9 @@ class PackedAgainstModel(RuleBasedStateMachine):
     @rule(change=a_commit, count=st.integers(5, 12))
     def frames_that_fold(self, change, count):
         for at in range(count):
-            self.unit.commit({key: None if value is None else {**value, "total": float(at)} for key, value in change.items()})
+            self.unit.commit(
+                {key: None if value is None else {**value, "total": float(at)} for key, value in change.items()}
+            )
 
     @precondition(lambda self: self.past)
     @rule(data=st.data())
@@ -140,7 +144,9 @@ class PackedAgainstModel(RuleBasedStateMachine):
                 (again / name).parent.mkdir(parents=True, exist_ok=True)
                 (again / name).write_bytes(content)
             (again / "runs" / "op").mkdir(parents=True, exist_ok=True)
-            assert rows_of(again / "runs" / "op", found.head["record"]["state"]["op"]) == as_dict(row_table(self.shipped))
+            assert rows_of(again / "runs" / "op", found.head["record"]["state"]["op"]) == as_dict(
+                row_table(self.shipped)
+            )
             shutil.rmtree(again)
 
     @rule()

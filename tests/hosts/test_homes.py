@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
 from holdfast.graph.hosting import Backup, Host
-from holdfast.hosts.homes import Homes
+from holdfast.hosts.hosts import Homes
 
 UNITS = [("pulse", None, ("pulse",)), ("alarms", None, ("alarms",))]
 

@@ -16,11 +16,12 @@ from holdfast.graph.secrets import Secret
 from holdfast.hosts.activating import activate
 from holdfast.hosts.containers import _packed, vetted
 from holdfast.hosts.keys import NOTE, backup_seal
+from holdfast.hosts.local_checkpoint import clear_unit, put_back
 from holdfast.hosts.names import Unfit, is_part, path_parts
-from holdfast.hosts.near import clear_unit, put_back
 from holdfast.hosts.remembered import Remembered
 from holdfast.hosts.sealed import PLAIN, Damaged, NewerFormat, Seal, quoted
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.messages import ClaimSent, Manifest, Verdict
 from tests.hosts.checkpoints import request
 
@@ -35,7 +36,9 @@ EVIL = [
 ]  # fmt: skip
 
 
-def container(files, *, seal=PLAIN, unit=UNIT, epoch=1, serial=1, frame=4, record=None) -> tuple[Manifest, dict[str, bytes]]:
+def container(
+    files, *, seal=PLAIN, unit=UNIT, epoch=1, serial=1, frame=4, record=None
+) -> tuple[Manifest, dict[str, bytes]]:
     head = {"unit": unit, "epoch": epoch, "serial": serial, "frame": frame, "base": True, "gone": []}
     head["runs"] = record["state"] if isinstance(record, dict) and isinstance(record.get("state"), dict) else {}
     record = {"n": frame, "state": {}} if record is None else record
@@ -81,7 +84,10 @@ def test_names_that_are_ours_are_taken():
         assert "/".join(path_parts(name, STREAMS)) == name
 
 
-@given(name=st.text(max_size=40) | st.lists(st.sampled_from(["..", ".", "", "runs", "spark", "state", "streams", "s", "x"])).map("/".join))
+@given(
+    name=st.text(max_size=40)
+    | st.lists(st.sampled_from(["..", ".", "", "runs", "spark", "state", "streams", "s", "x"])).map("/".join)
+)
 @settings(max_examples=200, deadline=None)
 def test_whatever_the_name_it_stays_below_the_folder(name):
     try:
@@ -135,7 +141,11 @@ def test_a_record_that_leads_elsewhere_is_refused(record):
 def test_another_units_checkpoint_is_refused(tmp_path):
     store = store_in(tmp_path)
     manifest, contents = container({RUN: b"x"}, unit="other")
-    keep(store, Manifest(UNIT, *(getattr(manifest, each) for each in ("epoch", "serial", "frame", "queues", "files"))), contents)
+    keep(
+        store,
+        Manifest(UNIT, *(getattr(manifest, each) for each in ("epoch", "serial", "frame", "queues", "files"))),
+        contents,
+    )
     with pytest.raises(StateRefused, match="HF-R060 CheckpointRefused: container .* is of unit 'other'"):
         started([store])
 
@@ -146,7 +156,9 @@ def test_another_units_checkpoint_is_refused(tmp_path):
         store_in(tmp_path, "b").trace(UNIT)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 40, b"hfc3l" + b"\xff" * 8, b"hfc3s", b"hfc3l" + (10**15).to_bytes(8, "little")])
+@pytest.mark.parametrize(
+    "content", [b"", b"\0" * 40, b"hfc3l" + b"\xff" * 8, b"hfc3s", b"hfc3l" + (10**15).to_bytes(8, "little")]
+)
 def test_a_container_that_is_none_is_refused(content):
     name = PLAIN.file_name("x", content)
     with pytest.raises(Unfit):
@@ -288,7 +300,9 @@ def test_a_store_set_back_to_an_older_image_is_known_as_one(tmp_path, seal):
     memory = Remembered(tmp_path / "notes")  # of the next run
     stores = [store_in(tmp_path, each, seal=seal, memory=memory) for each in "abc"]
 
-    with pytest.raises(StoreLost, match="HF-R062 BackupOlder.*checkpoint 2 of epoch 1.*holds epoch 1 and checkpoint 1 of epoch 1"):
+    with pytest.raises(
+        StoreLost, match="HF-R062 BackupOlder.*checkpoint 2 of epoch 1.*holds epoch 1 and checkpoint 1 of epoch 1"
+    ):
         stores[0].trace(UNIT)
 
     got = started([store_in(tmp_path, each, seal=seal, memory=memory) for each in "abc"], needed=2)

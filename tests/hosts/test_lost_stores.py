@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from holdfast.hosts.sealed import quoted
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.messages import ClaimGranted, ClaimRefused, ClaimSent
 from tests.hosts.checkpoints import UNIT, Contents, checkpoint, request, stored, three, wiped
 

@@ -34,7 +34,14 @@ def test_backups_written_earlier_are_read():
 
 def test_manifests_written_earlier_are_read():
     manifest = Manifest("ecg", 1, 7, 35, (("ecg>filter", 30),), ("000001-000007-ab",))
-    before = {"unit": "ecg", "epoch": 1, "serial": 7, "frame": 35, "queues": [["ecg>filter", 30]], "files": ["000001-000007-ab"]}
+    before = {
+        "unit": "ecg",
+        "epoch": 1,
+        "serial": 7,
+        "frame": 35,
+        "queues": [["ecg>filter", 30]],
+        "files": ["000001-000007-ab"],
+    }
 
     assert from_json(sealed(before)) == from_json(to_json(manifest)) == manifest
     assert json.loads(to_json(manifest))["body"][0] == "ecg"

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.hosts.sealed import quoted
 from holdfast.hosts.shipping import Shipper
-from holdfast.hosts.stores import OpenStore, StoreAway, StoreLost
+from holdfast.hosts.store_answers import StoreLost
+from holdfast.hosts.stores import OpenStore, StoreAway
 from holdfast.protocols.messages import ClaimSent, Stage, Stamp, Verdict
 from tests.hosts.checkpoints import UNIT, Contents, checkpoint, wiped
 
@@ -364,7 +365,9 @@ def test_a_new_process_finds_what_was_shipped(tmp_path):
     """Files on a real disk, read by store objects that were not there when they were written."""
     contents, done = Contents(), Queue()
     stores = [OpenStore(name, str(tmp_path / name)) for name in "abc"]
-    shipper = Shipper(Stamp(UNIT, 0, 1), stores, 3, contents, lambda *args: done.put(args), lambda: None, lambda *args: done.put(args))
+    shipper = Shipper(
+        Stamp(UNIT, 0, 1), stores, 3, contents, lambda *args: done.put(args), lambda: None, lambda *args: done.put(args)
+    )
     item = checkpoint(contents, 1)
     shipper.ship(item, Stage.FINAL)
     assert done.get(timeout=SOON_S) == (item, Stage.FINAL)

@@ -88,7 +88,9 @@ def test_harm_to_a_file_is_found_when_it_is_fetched_and_when_it_is_named_again(b
 
     copy = store.fetch(UNIT, 1, first)
     assert not copy.good and copy.held == first
-    assert copy.why == f"file {first.files[0]} is " + ("missing" if harm == "missing" else f"damaged ({len(content) - (harm == 'truncated')} bytes)")
+    assert copy.why == f"file {first.files[0]} is " + (
+        "missing" if harm == "missing" else f"damaged ({len(content) - (harm == 'truncated')} bytes)"
+    )
 
     second = checkpoint(contents, 2)
     answer = store.ask(request(second, files=second.files[1:]), contents)
@@ -167,7 +169,9 @@ def test_two_units_with_odd_names_do_not_meet(base):
     for at, unit in enumerate(odd):
         stored(store, checkpoint(contents, at + 1, unit=unit), contents)
 
-    assert {unit: OpenStore("a", base).trace(unit).manifest.serial for unit in odd} == {u: i + 1 for i, u in enumerate(odd)}
+    assert {unit: OpenStore("a", base).trace(unit).manifest.serial for unit in odd} == {
+        u: i + 1 for i, u in enumerate(odd)
+    }
     assert store.usage().keys() == set(odd)
 
 
@@ -403,7 +407,9 @@ def test_two_processes_never_hold_one_epoch(tmp_path):
     )
     command = [sys.executable, "-c", code, str(tmp_path / "s")]
     both = [
-        subprocess.Popen(command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(2)
     ]
     for each in both:
@@ -515,7 +521,14 @@ def test_at_a_url_an_epoch_taken_in_between_makes_the_claim_fail(no_lock, betwee
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["store", "prepare", "commit", "claim", "reopen"]), st.integers(1, 4), st.integers(1, 4)), max_size=14))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["store", "prepare", "commit", "claim", "reopen"]), st.integers(1, 4), st.integers(1, 4)
+        ),
+        max_size=14,
+    )
+)
 def test_the_epoch_and_the_checkpoint_in_force_never_go_back(steps):
     """Whatever is asked in whatever order by whatever instance, and however often the store is opened."""
     base, contents = memory_url(), Contents()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.faults.points import victims
+from holdfast.failpoints import victims
 
 __all__ = ["Bench", "Fault", "LiveRun", "content"]
 

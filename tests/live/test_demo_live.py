@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from holdfast.engine.session import close_session, open_session
+from holdfast.engine.session.session import close_session, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,7 +24,10 @@ def demo_live():
 def test_servers_killed_in_the_middle_change_no_row(tmp_path, demo_live, monkeypatch):
     for name in ("MQTT", "PG_URL"):
         monkeypatch.setenv(name, "")
-    session = open_session(tmp_path / "session", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"})
+    session = open_session(
+        tmp_path / "session",
+        conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"},
+    )
     said: list[str] = []
     try:
         undisturbed = demo_live.run_live(tmp_path / "calm", 60, spark=session)

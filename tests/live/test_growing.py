@@ -15,7 +15,10 @@ HEADER = "ts,zone,celsius\n"
 
 
 def rows(start: int, stop: int) -> str:
-    return "".join(f"2026-01-05T06:{at // 240:02d}:{at // 4 % 60:02d}.{at % 4 * 25:02d}Z,{at % 3},{61 + at}.0\n" for at in range(start, stop))
+    return "".join(
+        f"2026-01-05T06:{at // 240:02d}:{at // 4 % 60:02d}.{at % 4 * 25:02d}Z,{at % 3},{61 + at}.0\n"
+        for at in range(start, stop)
+    )
 
 
 def test_a_watched_folder_gives_every_row_once_though_the_run_is_killed(tmp_path):

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.keyed import notes_dir
-from holdfast.faults.points import POINTS, victims
+from holdfast.engine.unit.keyed_plan import notes_dir
+from holdfast.failpoints import POINTS, victims
 from tests.live.conftest import assert_same
 from tests.live.runs import Bench, Fault, LiveRun, send
 

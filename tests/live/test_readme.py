@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.control import call
+from holdfast.engine.observe.control import call
 from holdfast.errors import HoldfastError
 from tests.live.runs import environ
 
@@ -113,7 +113,8 @@ def compare(block: str, printed: list[str], output: str) -> None:
         begins = line.endswith(" ...")  # the rest of the line is left out
         wanted = without_numbers(line.removesuffix(" ..."))
         assert any(
-            found == line if exact else without_numbers(found)[: len(wanted) if begins else None] == wanted for found in actual
+            found == line if exact else without_numbers(found)[: len(wanted) if begins else None] == wanted
+            for found in actual
         ), f"{line!r} did not come out of:\n{block}\n{output}"
 
 

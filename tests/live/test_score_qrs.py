@@ -31,7 +31,18 @@ def test_a_whole_record(tmp_path):
 
 
 def test_a_run_killed_in_the_middle_finds_the_same_beats(tmp_path):
-    words = ("--score-qrs", str(RECORD), "--minutes", "2", "--frame", "5s", "--restart-at", "9", "--work", str(tmp_path / "work"))
+    words = (
+        "--score-qrs",
+        str(RECORD),
+        "--minutes",
+        "2",
+        "--frame",
+        "5s",
+        "--restart-at",
+        "9",
+        "--work",
+        str(tmp_path / "work"),
+    )
     result = score(*words)
 
     assert result["restarts"] == 1

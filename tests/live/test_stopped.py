@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 
-
 from tests.live.conftest import assert_same
 
 

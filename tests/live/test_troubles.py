@@ -85,7 +85,11 @@ def troubles(tmp_path, postgres):
 
 def send(line: socket.socket, seconds) -> None:
     """Two rows a second, and wait until they are on disk."""
-    rows = [{"ts": f"2026-01-01T00:00:{s:02}.{part}00Z", "zone": s % 3, "celsius": 50.0 + s} for s in seconds for part in (1, 6)]
+    rows = [
+        {"ts": f"2026-01-01T00:00:{s:02}.{part}00Z", "zone": s % 3, "celsius": 50.0 + s}
+        for s in seconds
+        for part in (1, 6)
+    ]
     line.sendall("".join(json.dumps(row) + "\n" for row in rows).encode())
     answer = b""
     while not answer.rstrip().endswith(f"ok {len(rows)}".encode()):
@@ -100,7 +104,7 @@ def sink(status: dict, name: str) -> dict:
 
 def test_silence_and_a_database_that_is_killed(troubles, postgres, tmp_path):
     with troubles.connect() as line:
-        send(line, range(0, 12))
+        send(line, range(12))
     status, code = troubles.until(lambda status: sink(status, "hot")["written"] >= 11)
     status, code = troubles.until(lambda status: "silent" in status["units"][0]["why"])
     assert status["units"][0]["why"].startswith("held: source probes is silent")

@@ -33,7 +33,19 @@ def test_two_faults_at_their_frames_break_no_promise_and_touch_nothing_of_the_us
     shutil.copy(ROOT / "examples" / "kiln.py", tmp_path)
     shutil.copytree(ROOT / "examples" / "probes", tmp_path / "probes")
     (tmp_path / "two_hits.toml").write_text(PLAN)
-    words = ["verify", "kiln.py", "--faults", "two_hits.toml", "--seed", "42", "--frames", "10", "--keep", "kept", "--json"]
+    words = [
+        "verify",
+        "kiln.py",
+        "--faults",
+        "two_hits.toml",
+        "--seed",
+        "42",
+        "--frames",
+        "10",
+        "--keep",
+        "kept",
+        "--json",
+    ]
 
     run = subprocess.run(
         [sys.executable, "-c", "from holdfast.cli.main import main; main()", *words],
@@ -58,7 +70,11 @@ def test_two_faults_at_their_frames_break_no_promise_and_touch_nothing_of_the_us
     damped, average = said["oracle"]
     assert (said["answer"], said["errors"]) == ("all promises are kept", [])
     assert (damped["output"], damped["stream"], damped["differs"]) == ("damped", "damped", [])
-    assert (average["output"], average["stream"], average["differs"]) == ("", "average", [])  # it stays between two units
+    assert (average["output"], average["stream"], average["differs"]) == (
+        "",
+        "average",
+        [],
+    )  # it stays between two units
     assert len(damped["frames"]) == len(average["frames"]) == 8 and damped["rows"] > 0 and average["rows"] > 0
     assert "<svg" in (tmp_path / said["report"]).read_text()
     assert not (tmp_path / "kiln.duckdb").exists()

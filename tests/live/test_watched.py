@@ -32,7 +32,11 @@ def watched(tmp_path_factory):
     (folder / "readings").mkdir()
     begin = datetime(2026, 1, 5, 6, tzinfo=UTC)
     rows = [
-        {"ts": begin + timedelta(milliseconds=100 * i), "zone": i % 3, "celsius": HOT if i == 10 * FRAME - 5 else 70.0 + i}
+        {
+            "ts": begin + timedelta(milliseconds=100 * i),
+            "zone": i % 3,
+            "celsius": HOT if i == 10 * FRAME - 5 else 70.0 + i,
+        }
         for i in range(100)
     ]
     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("zone", pa.int32()), ("celsius", pa.float64())])

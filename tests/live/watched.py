@@ -1,10 +1,13 @@
 """watched.py: a process of patients whose values nobody may read, with a secret, that fails at a known row."""
 
 import pandas as pd
+
 import holdfast as hf
 
 watched = hf.StreamProcess("watched", frame="1 second", time="ts", values="hide")
-watched.source("readings", hf.read.files("readings/*.parquet", rate="as recorded"), schema="ts timestamp, zone int, celsius double")
+watched.source(
+    "readings", hf.read.files("readings/*.parquet", rate="as recorded"), schema="ts timestamp, zone int, celsius double"
+)
 
 
 @watched.keyed("zone", state="seen bigint", emits="zone int, seen bigint, celsius double")

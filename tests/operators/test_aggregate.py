@@ -20,9 +20,7 @@ from holdfast.operators.aggregate import make_aggregate
 from holdfast.operators.measures import parse_call
 from tests.operators.small_machine import START, SmallMachine, projected, reduced
 
-SCHEMA = Schema.of(
-    "ts timestamp, zone int, name string, celsius double, hits bigint, price decimal(12,2)"
-)
+SCHEMA = Schema.of("ts timestamp, zone int, name string, celsius double, hits bigint, price decimal(12,2)")
 EMITS = {
     "n": "count(*)",
     "known": "count(celsius)",
@@ -142,8 +140,7 @@ def test_floating_sums_follow_the_order_of_frames(frames):
     keyed = make_aggregate({"by": "zone", "emits": {"s": "sum(celsius)"}}, schema)
     assert keyed.float_sensitive
     tables = [
-        pa.table({"zone": pa.array([1] * len(f), pa.int32()), "celsius": pa.array(f, pa.float64())})
-        for f in frames
+        pa.table({"zone": pa.array([1] * len(f), pa.int32()), "celsius": pa.array(f, pa.float64())}) for f in frames
     ]
     expected = None
     for frame, out in zip(frames, run(keyed, tables), strict=True):
@@ -189,9 +186,7 @@ def test_a_mean_of_decimals_is_a_decimal_rounded_half_up():
     keyed = make_aggregate({"by": "zone", "emits": {"m": "avg(price)"}}, SCHEMA)
     assert keyed.emits.ddl == "zone int, m decimal(16,6)"
     prices = [(1, 1, "a", 1.0, 1, Decimal(p)) for p in ("0.01", "0.01", "0.00")]
-    assert run(keyed, [table_of_rows(prices)])[0].to_pylist() == [
-        {"zone": 1, "m": Decimal("0.006667")}
-    ]
+    assert run(keyed, [table_of_rows(prices)])[0].to_pylist() == [{"zone": 1, "m": Decimal("0.006667")}]
 
 
 def test_pickles_into_workers():

@@ -11,7 +11,10 @@ import holdfast as hf
 from holdfast.testing.cuts import same_however_cut
 
 BEGIN = datetime(2026, 1, 5, 6, tzinfo=UTC)
-ROWS = [{"ts": BEGIN + timedelta(milliseconds=250 * at), "zone": at % 3, "v": at, "x": at / 4, "name": f"n{at % 2}"} for at in range(24)]
+ROWS = [
+    {"ts": BEGIN + timedelta(milliseconds=250 * at), "zone": at % 3, "v": at, "x": at / 4, "name": f"n{at % 2}"}
+    for at in range(24)
+]
 
 
 def nothing(df):
@@ -59,11 +62,20 @@ def columns(df):
 def counts(change):
     """Rows and sums per zone so far, and a function that changes everything it was handed before it returns."""
     process = hf.StreamProcess("p", frame="1 second", time="ts")
-    process.source("probes", hf.read.files("probes.parquet"), schema="ts timestamp, zone int, v bigint, x double, name string")
+    process.source(
+        "probes", hf.read.files("probes.parquet"), schema="ts timestamp, zone int, v bigint, x double, name string"
+    )
 
-    @process.keyed("zone", state="n bigint, x double", emits="zone int, n bigint, x double, v bigint, name string", inputs={"again": "probes"})
+    @process.keyed(
+        "zone",
+        state="n bigint, x double",
+        emits="zone int, n bigint, x double, v bigint, name string",
+        inputs={"again": "probes"},
+    )
     def counted(state, probes, again):
-        more = probes.groupby("zone", as_index=False).agg(more=("v", "size"), plus=("x", "sum"), v=("v", "max"), name=("name", "first"))
+        more = probes.groupby("zone", as_index=False).agg(
+            more=("v", "size"), plus=("x", "sum"), v=("v", "max"), name=("name", "first")
+        )
         both = more.merge(state, on="zone", how="left").fillna({"n": 0, "x": 0.0})
         both["n"], both["x"] = (both["n"] + both["more"]).astype("int64"), both["x"] + both["plus"]
         change(probes)
@@ -76,7 +88,9 @@ def counts(change):
     return same_however_cut(counted, ROWS, ROWS, process=process, cuts=["1 second"])
 
 
-@pytest.mark.parametrize("change", [each_column, places, arrays, by_numpy, the_frame, columns], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "change", [each_column, places, arrays, by_numpy, the_frame, columns], ids=lambda each: each.__name__
+)
 def test_what_a_function_does_to_its_input_is_seen_nowhere(change):
     expected = counts(nothing)
     assert expected.num_rows == 3 * 6

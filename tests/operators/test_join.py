@@ -18,12 +18,8 @@ from tests.operators.small_machine import END, START, SmallMachine
 
 LEFT = Schema.of("ts timestamp, zone int, bid double, tags array<string>")
 RIGHT = Schema.of("ts timestamp, bid double, zone int")
-left_row = st.tuples(
-    st.none() | st.integers(0, 120), st.sampled_from([1, 2, None]), st.integers(0, 3)
-)
-right_row = st.tuples(
-    st.none() | st.integers(0, 120), st.sampled_from([1, 2, None]), st.integers(0, 3)
-)
+left_row = st.tuples(st.none() | st.integers(0, 120), st.sampled_from([1, 2, None]), st.integers(0, 3))
+right_row = st.tuples(st.none() | st.integers(0, 120), st.sampled_from([1, 2, None]), st.integers(0, 3))
 
 
 def at(tenths: int | None) -> pd.Timestamp | None:
@@ -87,10 +83,7 @@ def pairs_in_batch(lefts, rights, within: int, outer: bool) -> Counter:
 
 
 def as_counter(found) -> Counter:
-    return Counter(
-        (r["zone"], r["ts"], r["bid"], len(r["tags"]), r["ts_right"], r["bid_right"])
-        for _, r in found
-    )
+    return Counter((r["zone"], r["ts"], r["bid"], len(r["tags"]), r["ts_right"], r["bid_right"]) for _, r in found)
 
 
 @settings(max_examples=60, deadline=None)
@@ -132,9 +125,7 @@ def test_rows_are_kept_longer_with_lateness_and_late_ones_are_reported():
         machine = SmallMachine(keyed)
         machine.frame(left_table([(1, 1, 1)]), right_table([]), n=1, boundary=at(10), since=at(0))
         machine.frame(left_table([]), right_table([]), n=2, boundary=at(20), since=at(10))
-        out = machine.frame(
-            left_table([]), right_table([(2, 1, 3)]), n=3, boundary=at(30), since=at(20)
-        )
+        out = machine.frame(left_table([]), right_table([(2, 1, 3)]), n=3, boundary=at(30), since=at(20))
         return out.num_rows, machine.late_rows
 
     assert late(join()) == (0, 1)

@@ -286,7 +286,9 @@ def test_parameters_reach_the_function_frame_by_frame(tmp_path):
     table = pa.concat_tables([rows_of(operator.spec, n, ([("a", 3), ("b", 5)],)) for n in (1, 2)])
     context = operator.context((1, 2), range(SHARDS))
     steps = tuple(FrameStep(n, n * SECOND, None, {"limit": limit}) for n, limit in ((1, 4), (2, 2)))
-    context = FrameContext.from_json({**context.to_json(), "steps": [[s.n, s.boundary_us, s.since_us, s.params] for s in steps]})
+    context = FrameContext.from_json(
+        {**context.to_json(), "steps": [[s.n, s.boundary_us, s.since_us, s.params] for s in steps]}
+    )
     batches = list(run_keyed(operator.spec, iter(table.to_batches()), context))
 
     assert [(b["_n"].to_pylist(), b["o0_n"].to_pylist()) for b in batches] == [([1], [5]), ([2, 2], [3, 5])]
@@ -361,7 +363,9 @@ def test_many_rows_come_out_in_batches_that_add_up(tmp_path):
 
     spec = simple(many)
     operator = Operator(spec, tmp_path)
-    batches = list(run_keyed(spec, iter(rows_of(spec, 1, ([("a", 1)],)).to_batches()), operator.context([1], range(SHARDS))))
+    batches = list(
+        run_keyed(spec, iter(rows_of(spec, 1, ([("a", 1)],)).to_batches()), operator.context([1], range(SHARDS)))
+    )
 
     numbers = pa.Table.from_batches(batches)["o0_n"].to_pylist()
     assert numbers == list(range(150_000)) and len(batches) > 1
@@ -425,7 +429,7 @@ def test_the_traceback_shows_the_users_lines_only(tmp_path):
         operator.call([1], rows_of(operator.spec, 1, ([("a", 1)],)))
 
     assert 'return state, rows["vv"]' in error.value.why
-    assert "site-packages" not in error.value.why and "keyed.py\"" not in error.value.why.replace("test_keyed", "")
+    assert "site-packages" not in error.value.why and 'keyed.py"' not in error.value.why.replace("test_keyed", "")
 
 
 def test_several_streams_need_names(tmp_path):

@@ -88,7 +88,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
         self.directory = tempfile.mkdtemp()
         self.workers = [self.new_worker(), self.new_worker()]
         self.version = 0
-        self.runs = {shard: () for shard in range(SHARDS)}
+        self.runs = dict.fromkeys(range(SHARDS), ())
         self.model = {}
         self.past = []
 
@@ -178,7 +178,16 @@ StoreAgainstDict.TestCase.settings = settings(max_examples=30, stateful_step_cou
 test_store_against_dict = StoreAgainstDict.TestCase
 
 
-VALUE = {"total": 1.5, "note": "x", "seen": [1], "at": {"x": 1, "y": ""}, "paid": None, "day": None, "ok": True, "wake": None}
+VALUE = {
+    "total": 1.5,
+    "note": "x",
+    "seen": [1],
+    "at": {"x": 1, "y": ""},
+    "paid": None,
+    "day": None,
+    "ok": True,
+    "wake": None,
+}
 
 
 def test_a_commit_writes_what_changed_and_nothing_else(tmp_path):

@@ -98,4 +98,4 @@ def test_shards_of_one_size_fold_in_different_frames():
             runs = [*runs[:kept], slots]
         folded.add(frame)
     assert len(folded) >= 8
-    assert 25 <= min(folded) and max(folded) <= 50
+    assert min(folded) >= 25 and max(folded) <= 50

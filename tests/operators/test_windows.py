@@ -34,9 +34,7 @@ EMITS = {
     "kinds": "count_distinct(celsius)",
 }
 # Times in tenths of a second; eighths of a degree add up exactly.
-reading = st.tuples(
-    st.integers(0, 200), st.sampled_from([1, 2, 3]), st.integers(-80, 80).map(lambda i: i / 8)
-)
+reading = st.tuples(st.integers(0, 200), st.sampled_from([1, 2, 3]), st.integers(-80, 80).map(lambda i: i / 8))
 readings = st.lists(reading, max_size=25)
 frame_seconds = st.sampled_from([1, 3.7, 10, 60])
 
@@ -220,9 +218,7 @@ def test_a_late_row_joins_two_open_sessions():
     assert machine.late_rows == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "prepare"), [({"window_ms": 1000}, paned), ({"session_ms": 500}, sessioned)]
-)
+@pytest.mark.parametrize(("options", "prepare"), [({"window_ms": 1000}, paned), ({"session_ms": 500}, sessioned)])
 def test_rows_without_a_time_are_reported(options, prepare):
     keyed = aggregate(**options)
     machine = SmallMachine(keyed)

@@ -53,7 +53,8 @@ def folded(tmp_path):
 
 def rows(found: Folded, stream: str) -> dict[int, list[tuple]]:
     return {
-        n: sorted((row["zone"], row["total"], row["at"].second) for row in table.to_pylist()) for n, table in found.frames[stream].items()
+        n: sorted((row["zone"], row["total"], row["at"].second) for row in table.to_pylist())
+        for n, table in found.frames[stream].items()
     }
 
 

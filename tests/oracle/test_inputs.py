@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.deployment import describe
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.run.deployment import describe
+from holdfast.engine.state_folder import StateFolder
 from holdfast.faults.keeping import FrameFolder
 from holdfast.faults.trial import kept_folders
 from holdfast.frames.identity import END_US, FrameRecord, Kind
@@ -51,9 +51,16 @@ def finished(tmp_path):
         state = StateFolder(tmp_path / "state")
         state.root.mkdir()
         state.deploy({**describe(graph, list(cut(graph)), 0), "schemas": {"probes": SCHEMA, "hot": SCHEMA}})
-        Exclusions(state.decisions("hot")).decide(2, {"probes": [[0, 1], [2, 3]]}, {}, {"operator": "hot", "on_error": "drop", "rows": 2})
+        Exclusions(state.decisions("hot")).decide(
+            2, {"probes": [[0, 1], [2, 3]]}, {}, {"operator": "hot", "on_error": "drop", "rows": 2}
+        )
         sink = FrameFolder(tmp_path / "sinks" / "hot", True).open(None)
-        sink.write([(FrameRecord("hot", n, Kind.STABLE, 1, n * SECOND, 1, 0, str(n)), rows(100 * n)) for n in range(1, frames + 1)])
+        sink.write(
+            [
+                (FrameRecord("hot", n, Kind.STABLE, 1, n * SECOND, 1, 0, str(n)), rows(100 * n))
+                for n in range(1, frames + 1)
+            ]
+        )
         return Inputs(graph, state.root, kept_folders(graph, tmp_path), tmp_path / "work", 1)
 
     return make

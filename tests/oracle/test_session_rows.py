@@ -20,7 +20,13 @@ def sessions(*rows: tuple[str, float, int], last: int = 20, late_s: float = 0.0)
     found: dict[tuple[int, int], set[int]] = {}
     times = [round(at * 1e6) for _, at, _ in rows]
     spans = session_rows(
-        [(key,) for key, _, _ in rows], times, [n for _, _, n in rows], Seconds(), last, gap_us=500_000, late_us=round(late_s * 1e6)
+        [(key,) for key, _, _ in rows],
+        times,
+        [n for _, _, n in rows],
+        Seconds(),
+        last,
+        gap_us=500_000,
+        late_us=round(late_s * 1e6),
     )
     for row, _, start, _, n in spans:
         found.setdefault((start // 1000, n), set()).add(row)

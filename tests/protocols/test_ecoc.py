@@ -103,9 +103,7 @@ def test_requests_are_repeated_to_a_consumer_that_comes_back():
     unit = ecoc(SOURCE)
     run_to(unit, 4)
     name = frozenset({CheckId("sensor", 1, 1)})
-    assert unit.handle(EdgeResumed("sensor>join")) == [
-        SendRequest("sensor>join", 1, 4, name, extendable=False)
-    ]
+    assert unit.handle(EdgeResumed("sensor>join")) == [SendRequest("sensor>join", 1, 4, name, extendable=False)]
 
 
 def test_only_the_newest_of_several_completed_checkpoints_travels():

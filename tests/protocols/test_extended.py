@@ -111,7 +111,10 @@ def test_requests_that_were_waited_for_go_on_as_one():
     for serial, name in ((1, "a"), (2, "b")):
         assert avg.handle(RequestArrived("join>avg", 1, serial, 6, ids(name))) == []
 
-    assert avg.handle(processed(6)) == [PinFrame(1, 6), SendRequest("avg>sensor", 1, 6, ids("a") | ids("b"), extendable=True)]
+    assert avg.handle(processed(6)) == [
+        PinFrame(1, 6),
+        SendRequest("avg>sensor", 1, 6, ids("a") | ids("b"), extendable=True),
+    ]
 
 
 def test_a_broken_cycle_stores_everything_unacknowledged_at_once():

@@ -44,7 +44,10 @@ def test_a_plan_changes_nothing_that_was_seen_and_finds_all_it_needs(facts, fram
     # Consumers first: one that was killed in between leaves nobody with an input that is older than what he made of it.
     for at, name in enumerate(decided.units):
         others = {*decided.units[at + 1 :]} - {name}
-        assert not any(facts.units[other].reads & {*facts.units[name].outputs} for other in others) or name in facts.units[name].reads
+        assert (
+            not any(facts.units[other].reads & {*facts.units[name].outputs} for other in others)
+            or name in facts.units[name].reads
+        )
     for name, each in facts.units.items():
         makes_of_it = any(each.reads & {*facts.units[other].outputs} for other in going)
         assert name in going or not makes_of_it or each.committed < frame
@@ -64,11 +67,18 @@ def unit(name, reads, committed=5, **more):
 
 
 def test_a_reader_that_can_go_back_goes_back():
-    facts = Facts({"a": unit("a", {"s"}), "b": unit("b", {"a"})}, {"a": frozenset({4, 5}), "b": frozenset({5})}, {}, {"b": {"t": 4}})
+    facts = Facts(
+        {"a": unit("a", {"s"}), "b": unit("b", {"a"})},
+        {"a": frozenset({4, 5}), "b": frozenset({5})},
+        {},
+        {"b": {"t": 4}},
+    )
     assert decide(facts, "a", 5) == Plan(5, ("b", "a"))
     assert decide(facts, "a", 4) == Refusal("seen", "sink t has frames of b up to 4")
 
 
 def test_a_reader_on_another_host_stands_against_it():
-    facts = Facts({"a": unit("a", {"s"}), "b": unit("b", {"a"}, host="h2")}, {"a": frozenset({5}), "b": frozenset()}, {}, {})
+    facts = Facts(
+        {"a": unit("a", {"s"}), "b": unit("b", {"a"}, host="h2")}, {"a": frozenset({5}), "b": frozenset()}, {}, {}
+    )
     assert decide(facts, "a", 5).kind == "seen"

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocols.restarts import Blame, Cured, Died, Futile, GiveUp, Restart, RestartPolicy, Restarts, Stopped
+from holdfast.graph.restarting import RestartPolicy
+from holdfast.protocols.restarts import Blame, Cured, Died, Futile, GiveUp, Restart, Restarts, Stopped
 
 
 def killed(at_s: float, frame: int = 7) -> Died:
@@ -128,7 +129,9 @@ def test_few_tries_are_not_made_more():
     assert restarts.handle(unknown(0.0)) == GiveUp(1)
 
 
-@pytest.mark.parametrize("between", [unknown(1.5, frame=8), unknown(1.5, error="IllegalState"), killed(1.5), Cured(), Stopped()])
+@pytest.mark.parametrize(
+    "between", [unknown(1.5, frame=8), unknown(1.5, error="IllegalState"), killed(1.5), Cured(), Stopped()]
+)
 def test_what_comes_in_between_begins_the_count_anew(between):
     restarts = unit(tries=8)
     restarts.handle(unknown(0.0)), restarts.handle(unknown(1.0)), restarts.handle(between)

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
+from holdfast.graph.refilling import refills_us
 from holdfast.graph.units import cut
-from holdfast.protocols.taint import Gap, Input, Mark, Taint, refills_us
+from holdfast.protocols.taint import Gap, Input, Mark, Taint
 
 FRAME_US = 1_000_000
 
@@ -207,7 +208,9 @@ def graphs(draw):
 
             looped.__name__ = name
             again = hf.feedback(name, schema=schema, frames=draw(st.integers(1, 3)))
-            p.keyed("zone", state="n bigint", emits=schema, inputs={"of": of, "back": again}, stabilises="4 seconds")(looped)
+            p.keyed("zone", state="n bigint", emits=schema, inputs={"of": of, "back": again}, stabilises="4 seconds")(
+                looped
+            )
         elif kind == "filter":
             p.filter(name, of=of, where="true", **apart)
         elif kind == "union":
@@ -221,6 +224,7 @@ def graphs(draw):
             heals = False
             p.aggregate(name, of=of, by="zone", emits={"ts": "max(ts)", "v": "sum(v)"}, **apart)
         else:
+
             def keyed(state, of): ...
 
             keyed.__name__ = name
@@ -285,11 +289,15 @@ def test_marks_depend_on_what_was_written_down_alone(data):
     again.load(first.to_json())
     for n in range(stop + 1, 21):
         marks = again.frame(*at(n), inputs(n))
-        assert {stream: marks.get(stream) for stream in unit.outputs} == {stream: seen[stream][n][1] for stream in unit.outputs}
+        assert {stream: marks.get(stream) for stream in unit.outputs} == {
+            stream: seen[stream][n][1] for stream in unit.outputs
+        }
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([(1, 1), (4, 4), (5, 2), (3, 1), (6, 3)]), st.integers(0, 4), st.integers(2, 9), st.integers(0, 5))
+@given(
+    st.sampled_from([(1, 1), (4, 4), (5, 2), (3, 1), (6, 3)]), st.integers(0, 4), st.integers(2, 9), st.integers(0, 5)
+)
 def test_a_window_is_marked_exactly_as_long_as_a_window_of_the_gap_may_come_out(window, late, first, more):
     """One operator: the last frame that is marked is the last that could hold a row of the gap, to the frame."""
     size, step = window
@@ -297,13 +305,18 @@ def test_a_window_is_marked_exactly_as_long_as_a_window_of_the_gap_may_come_out(
     p.aggregate("w", of="rows", by="zone", window=f"{size} seconds", every=f"{step} seconds", lateness=f"{late} seconds",
                 emits={"n": "count(*)"})  # fmt: skip
     p.sink("w", Outside())
-    real, ideal = World(p.graph(), frozenset(), {"w": (first, first + more)}).run(40), World(p.graph(), frozenset(), {}).run(40)
+    real, ideal = (
+        World(p.graph(), frozenset(), {"w": (first, first + more)}).run(40),
+        World(p.graph(), frozenset(), {}).run(40),
+    )
     differs = {n for n in range(1, 41) if real["w"][n][0] != ideal["w"][n][0] and not real["w"][n][2]}
     marked = {n for n in range(1, 41) if real["w"][n][1] is not None}
     last = first + more + size + late
     assert differs <= marked == {*range(first + more + 1, last + 1)}
     if step == 1:
-        assert max(differs, default=first + more) == last - 1, "the mark is no longer than it must be, but for the last frame"
+        assert max(differs, default=first + more) == last - 1, (
+            "the mark is no longer than it must be, but for the last frame"
+        )
 
 
 def test_a_cycle_heals_when_its_operator_says_so_and_not_before():

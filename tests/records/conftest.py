@@ -20,12 +20,12 @@ from holdfast.frames.clock import FrameClock
 from holdfast.frames.files import frame_name, read_frame, seal_frame
 from holdfast.frames.identity import Kind
 from holdfast.graph.schemas import Schema
-from holdfast.records.incidents import Incidents
-from holdfast.records.journal import Journal
-from holdfast.records.ledgers import target_of
-from holdfast.records.seals import SealJournal
-from holdfast.sinks.writer import SinkContext
+from holdfast.journals.incidents import Incidents
+from holdfast.journals.journal import Journal
+from holdfast.journals.seals import SealJournal
 from holdfast.sinks import write
+from holdfast.sinks.ledger_reader import target_of
+from holdfast.sinks.writer import SinkContext
 from holdfast.sources import read
 from holdfast.sources.reader import SourceContext
 from holdfast.sources.reference import load
@@ -33,9 +33,7 @@ from holdfast.sources.reference import load
 SCHEMA = Schema.of("ts timestamp, zone int, celsius double")
 SECOND = 1_000_000
 SIX = datetime(2026, 1, 5, 6, tzinfo=UTC)
-ROWS = [
-    {"ts": SIX + timedelta(milliseconds=250 * i), "zone": i % 4, "celsius": 70.0 + i} for i in range(12)
-]
+ROWS = [{"ts": SIX + timedelta(milliseconds=250 * i), "zone": i % 4, "celsius": 70.0 + i} for i in range(12)]
 
 
 class Folder:
@@ -60,7 +58,9 @@ class Folder:
     def seal_source(self, epoch: int = 1) -> list:
         directory = self.root / "sources" / "probes"
         source = read.files("probes.parquet").open(
-            SourceContext("probes", SCHEMA, "ts", 0, "admit", directory, self.base, SECOND, 1, self.clock, epoch, lambda: 0.0)
+            SourceContext(
+                "probes", SCHEMA, "ts", 0, "admit", directory, self.base, SECOND, 1, self.clock, epoch, lambda: 0.0
+            )
         )
         journal, frames = SealJournal(directory), list(source.frames(threading.Event()))
         for frame in frames:
@@ -84,7 +84,15 @@ class Folder:
             boundary_us = self.clock.boundary_us(frame.n)
             permits.append({"n": frame.n, "inputs": inputs, "boundary_us": boundary_us, "epoch": epoch})
             record = seal_frame(
-                stream, rows, SCHEMA, "ts", stream="hot", n=frame.n, kind=Kind.STABLE, epoch=epoch, boundary_us=boundary_us
+                stream,
+                rows,
+                SCHEMA,
+                "ts",
+                stream="hot",
+                n=frame.n,
+                kind=Kind.STABLE,
+                epoch=epoch,
+                boundary_us=boundary_us,
             )
             output = {"rows": record.rows, "bytes": record.bytes, "checksum": record.checksum}
             commits.append(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 
 
 def test_a_torn_line_is_no_entry_and_the_next_one_is_whole(tmp_path):
@@ -133,7 +133,7 @@ def test_what_the_error_says_to_do_lets_the_journal_go_on(tmp_path):
             list(Journal(tmp_path, "commits", counted=True).entries())
         command = raised.value.do.split("give the entry up: ")[1].split(";")[0]
         assert f"'{line}s/" in command
-        assert os.system(command) == 0  # noqa: S605
+        assert os.system(command) == 0
     journal = Journal(tmp_path, "commits", counted=True)
     assert [entry["n"] for entry in journal.entries()] == [1, 2, 4]
     journal.append({"n": 5})
@@ -182,7 +182,7 @@ def test_a_journal_of_the_version_before_is_read_and_gone_on_with(tmp_path):
 
 
 def test_damage_in_the_record_of_incidents_does_not_stop_a_run_and_is_told(tmp_path):
-    from holdfast.records.incidents import Incidents, incidents_of
+    from holdfast.journals.incidents import Incidents, incidents_of
 
     incidents = Incidents(tmp_path)
     for unit in ("a", "b", "c"):

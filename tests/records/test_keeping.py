@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused, UsageError
+from holdfast.journals.journal import Journal
 from holdfast.records.cleaning import clean_folder, clean_lines
-from holdfast.records.journal import Journal
 from holdfast.records.usage import usage, usage_lines
 
 
@@ -28,7 +28,9 @@ def test_usage_names_every_byte_once(folder):
     assert sizes["Spark checkpoint", "hot"] == 3000
     assert sizes["queue", "hot"] == sum(folder.queue(n).stat().st_size for n in (2, 3))
     assert not found.running
-    assert len({path.stat().st_ino for path in folder.root.rglob("*") if path.is_file()}) + 1 == found.to_json()["files"]
+    assert (
+        len({path.stat().st_ino for path in folder.root.rglob("*") if path.is_file()}) + 1 == found.to_json()["files"]
+    )
     assert "kiln" in usage_lines(found)[0]
 
 

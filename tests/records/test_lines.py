@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.records.lines import GIVEN_UP, checked_line, gap_in, read_lines
+from holdfast.journals.lines import GIVEN_UP, checked_line, gap_in, read_lines
 
-ENTRIES = [{"n": n, "note": f"J*{{[ {n} é", "state": {"k": [["00000007-ab-cd.arrow", n, 0, 9, 3]]}} for n in range(1, 7)]
+ENTRIES = [
+    {"n": n, "note": f"J*{{[ {n} é", "state": {"k": [["00000007-ab-cd.arrow", n, 0, 9, 3]]}} for n in range(1, 7)
+]
 DATA = b"".join(map(checked_line, ENTRIES))
 
 
@@ -40,7 +42,7 @@ def test_no_single_bit_makes_a_checked_line_one_of_the_version_before():
         line = checked_line(value)
         for bit in range((len(line) - 1) * 8):
             found = read_lines(flipped(line, bit))
-            assert found.entries == [] and found.bad or b"\n" in flipped(line, bit)[:-1]
+            assert (found.entries == [] and found.bad) or b"\n" in flipped(line, bit)[:-1]
             assert found.entries == []
     # Whatever the hash is: no hex digit is a bit away from how JSON begins.
     near = {chr(ord(c) ^ 1 << bit) for c in "{[" for bit in range(8)}

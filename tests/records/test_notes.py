@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import StateRefused
-from holdfast.records.journal import Journal
-from holdfast.records.notes import as_note, as_word, note_in, word_in
+from holdfast.journals.journal import Journal
+from holdfast.journals.notes import as_note, as_word, note_in, word_in
 
 FIELDS = {"n": 12, "deep": {"a": [1, 2.5, None], "b": "x"}, "4": True}
 
@@ -22,7 +22,10 @@ def flipped(text, bit):
 
 
 def test_no_single_bit_changes_what_a_note_or_a_word_says():
-    for text, read, right in ((as_note(FIELDS), note_in, FIELDS), (as_word(417), lambda data: word_in(data.decode()), "417")):
+    for text, read, right in (
+        (as_note(FIELDS), note_in, FIELDS),
+        (as_word(417), lambda data: word_in(data.decode()), "417"),
+    ):
         assert read(text.encode()) == right
         found = 0
         for bit in range(len(text) * 8):
@@ -60,7 +63,7 @@ def test_a_damaged_epoch_has_a_code_and_what_it_says_to_do_works(tmp_path, conte
     for _ in range(2):
         with pytest.raises(StateRefused, match="HF-R042") as raised:
             StateFolder(tmp_path).acquire("kiln")
-    assert os.system(raised.value.do.split(": ", 1)[1]) == 0  # noqa: S605
+    assert os.system(raised.value.do.split(": ", 1)[1]) == 0
     again = StateFolder(tmp_path)
     assert again.acquire("kiln") == 1008 == again.epoch
     assert again.raise_epoch() == 1009

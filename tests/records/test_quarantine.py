@@ -11,11 +11,11 @@ import pytest
 
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.graph.schemas import Schema
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.quarantine import put_back, put_mended, set_aside, shown_item
-from holdfast.sources.log import SourceLog
-from holdfast.sources.putback import PutBack
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.putback import PutBack
 from tests.records.conftest import ROWS, SCHEMA
 
 LATE = "sources/probes/quarantine/00000002.parquet"
@@ -28,7 +28,9 @@ def quarantine(folder):
     late = folder.root / LATE
     late.parent.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(ROWS[:2], SCHEMA.arrow), late)
-    (folder.root / BAD).write_text(json.dumps({"at": "t", "frame": None, "reason": "no number: '9x'", "raw": '{"zone": "9x"}'}) + "\n")
+    (folder.root / BAD).write_text(
+        json.dumps({"at": "t", "frame": None, "reason": "no number: '9x'", "raw": '{"zone": "9x"}'}) + "\n"
+    )
     raised = folder.root / RAISED
     raised.parent.mkdir(exist_ok=True)
     pq.write_table(pa.Table.from_pylist(ROWS[8:9], SCHEMA.arrow), raised)
@@ -47,7 +49,11 @@ def kept(folder):
 def test_everything_set_aside_is_listed_with_its_reason(kept):
     found = [(each.kind, each.of, each.frame, each.rows, each.stream) for each in set_aside(kept)]
 
-    assert found == [("late", "probes", 2, 2, "probes"), ("bad", "probes", None, 1, "probes"), ("raised", "hot", 3, 1, "probes")]
+    assert found == [
+        ("late", "probes", 2, 2, "probes"),
+        ("bad", "probes", None, 1, "probes"),
+        ("raised", "hot", 3, 1, "probes"),
+    ]
     assert [each.why for each in set_aside(kept)] == [
         "came late, while frame 2 was open", "no number: '9x'", "operator hot raised: ValueError: 78.0 is odd",
     ]  # fmt: skip
@@ -97,7 +103,13 @@ def test_rows_are_put_back_once(kept):
 
 @pytest.mark.parametrize("killed", ["before the move", "after the move"])
 def test_a_put_back_that_died_is_neither_lost_nor_doubled(kept, killed):
-    begun = {"n": 1, "file": "late-00000002.parquet", "from": LATE, "rows": 2, "at": (kept.root / LATE).stat().st_mtime + 5}
+    begun = {
+        "n": 1,
+        "file": "late-00000002.parquet",
+        "from": LATE,
+        "rows": 2,
+        "at": (kept.root / LATE).stat().st_mtime + 5,
+    }
     if killed == "after the move":
         begun["at"] -= 10  # the file there now was written since, by a replay
     Journal(kept.root / "sources/probes", "put-back", keep=None).append(begun | {"state": "begun"})
@@ -142,18 +154,23 @@ def put_from_a_process(root, item, begin, said):
         said.put("moved")
     except UsageError as error:
         said.put(error.code)
-    except BaseException as error:  # noqa: BLE001  to be seen by the test
+    except BaseException as error:
         said.put(repr(error))
 
 
 def test_two_shells_that_put_rows_back_at_once_move_each_file_once_and_leave_a_whole_journal(kept):
     """Both numbered their entries alike: the same rows were told as moved twice, or an error without a code came."""
     for n in range(3, 11):
-        pq.write_table(pa.Table.from_pylist(ROWS[:1], SCHEMA.arrow), kept.root / f"sources/probes/quarantine/{n:08d}.parquet")
+        pq.write_table(
+            pa.Table.from_pylist(ROWS[:1], SCHEMA.arrow), kept.root / f"sources/probes/quarantine/{n:08d}.parquet"
+        )
     items = [f"sources/probes/quarantine/{n:08d}.parquet" for n in range(3, 11)]
     ways = multiprocessing.get_context("spawn")
     begin, said = ways.Event(), ways.Queue()
-    shells = [ways.Process(target=put_from_a_process, args=(kept.root, item, begin, said)) for item in [*items, items[0], items[1]]]
+    shells = [
+        ways.Process(target=put_from_a_process, args=(kept.root, item, begin, said))
+        for item in [*items, items[0], items[1]]
+    ]
     for each in shells:
         each.start()
     begin.set()
@@ -182,13 +199,20 @@ def test_rows_on_their_way_back_are_listed_until_they_are_in_the_stream(kept):
     with pytest.raises(UsageError, match="HF-E021"):
         put_back(kept, [waits.item])
 
-    source = PutBack(kept.root / "sources/probes/put-back", SourceLog(kept.root / "sources/probes/log", SCHEMA), Schema.of("ts timestamp, zone string"), "ts")
+    source = PutBack(
+        kept.root / "sources/probes/put-back",
+        SourceLog(kept.root / "sources/probes/log", SCHEMA),
+        Schema.of("ts timestamp, zone string"),
+        "ts",
+    )
     assert source.next() is None  # its declaration has changed
     [untaken] = [each for each in set_aside(kept) if each.rows == 2]
     assert untaken.kind == "untaken" and "source probes did not take it: HF-S003" in untaken.why
 
     put_back(kept, [untaken.item])  # and back again
-    source = PutBack(kept.root / "sources/probes/put-back", SourceLog(kept.root / "sources/probes/log", SCHEMA), SCHEMA, "ts")
+    source = PutBack(
+        kept.root / "sources/probes/put-back", SourceLog(kept.root / "sources/probes/log", SCHEMA), SCHEMA, "ts"
+    )
     path, rows = source.next()
     assert path.name == "late-00000002.parquet" and rows.num_rows == 2
 

@@ -11,8 +11,8 @@ import pytest
 from holdfast.cli.main import app
 from holdfast.errors import StateRefused
 from holdfast.frames.files import read_record
-from holdfast.records.incidents import incidents_of
-from holdfast.records.journal import Journal
+from holdfast.journals.incidents import incidents_of
+from holdfast.journals.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import asked_remakes, remake_frame
 
@@ -67,7 +67,10 @@ def test_what_is_not_sealed_or_not_made_here_is_not_made_again(folder):
 
 
 def test_what_was_handed_to_another_host_is_not_made_again(folder):
-    deployed(folder, homes={"units/hot": str(folder.root / "units" / "hot"), "streams/hot": str(folder.root / "streams" / "hot")})
+    deployed(
+        folder,
+        homes={"units/hot": str(folder.root / "units" / "hot"), "streams/hot": str(folder.root / "streams" / "hot")},
+    )
     assert refused(folder, 3)[0] == "HF-R071"
 
 

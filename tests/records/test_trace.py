@@ -10,10 +10,10 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.frames.files import read_frame
 from holdfast.records.kept import Kept
-from holdfast.records.ledgers import entry_in, target_of
 from holdfast.records.search import find_rows
 from holdfast.records.trace import trace_frame, trace_lines
 from holdfast.sinks import write
+from holdfast.sinks.ledger_reader import entry_in, target_of
 from holdfast.sinks.writer import SinkContext
 from tests.records.conftest import ROWS, SCHEMA
 
@@ -112,7 +112,9 @@ def test_frames_that_cannot_be_read_again_are_not_passed_over(folder):
     assert sorted(found.unreadable) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("where", ["zon = 1", "zone = 1); drop table x; --", "zone in (select * from read_csv('/etc/passwd'))"])
+@pytest.mark.parametrize(
+    "where", ["zon = 1", "zone = 1); drop table x; --", "zone in (select * from read_csv('/etc/passwd'))"]
+)
 def test_a_condition_is_a_condition_and_nothing_else(folder, where):
     with pytest.raises(UsageError, match="HF-E016"):
         find_rows(Kept(folder.root), "hot", where)

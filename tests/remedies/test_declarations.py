@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.declare.loading import load
 from holdfast.errors import HoldfastError, ProcessRefused
-from holdfast.graph.loading import load
 from holdfast.graph.rules import check_structure
 
 PROCESS = """
@@ -53,7 +53,7 @@ FRAME, SOURCE = 'frame="1 second"', 'schema="ts timestamp, zone int, celsius dou
 FILTER = 'p.filter("hot", of="probes", where="celsius > 80")'
 MEAN = 'window="1 minute", emits={"mean": "avg(celsius)"})'
 SINK = 'p.sink("hot", hf.write.sqlite("kiln.db", "hot"))'
-NEW = 'p.protect(hf.none)'
+NEW = "p.protect(hf.none)"
 KEYED = """
 @p.keyed("zone", state="n int", emits="zone int, n int")
 def counted(state, probes):
@@ -177,7 +177,9 @@ def test_a_file_is_found_once_it_is_named_as_the_error_says(tmp_path, monkeypatc
     """HF-C016, HF-C017, HF-C018, HF-C019."""
     monkeypatch.chdir(tmp_path)
     Path("kiln.py").write_text(PROCESS)
-    Path("two.py").write_text(PROCESS + PROCESS.replace("p =", "q =").replace('"kiln"', '"other"').replace("\np.", "\nq."))
+    Path("two.py").write_text(
+        PROCESS + PROCESS.replace("p =", "q =").replace('"kiln"', '"other"').replace("\np.", "\nq.")
+    )
     Path("none.py").write_text("import holdfast as hf\n")
     Path("raises.py").write_text(PROCESS.replace("import holdfast as hf", "import holdfest as hf"))
 
@@ -214,7 +216,7 @@ p.filter("hot", of="probes", where="celsius > 80")
 p.aggregate("sums", of="hot", by="zone", emits={"n": "count(*)"})
 p.sink("sums", hf.write.sqlite("kiln.db", "sums"))
 """
-LOSSLESS, LOSES = 'promise=hf.lossless', 'promise=hf.loses(at_most=0.1, wrong_at_most=0.1)'
+LOSSLESS, LOSES = "promise=hf.lossless", "promise=hf.loses(at_most=0.1, wrong_at_most=0.1)"
 SUMS = 'p.sink("sums", hf.write.sqlite("kiln.db", "sums"))'
 LIVE_SOURCE = ('hf.read.files("probes.csv")', 'hf.read.lines("tcp://127.0.0.1:9000")')
 
@@ -249,10 +251,20 @@ def test_a_warning_goes_away_once_its_words_are_followed(code, bad, said, mended
     assert warned(code, WARNED.replace(*mended), tmp_path) == ""
 
 
-@pytest.mark.parametrize("sink", ['made.sink("sums", hf.write.sqlite("kiln.db", "sums"), %s)', 'made.sink(\n    "sums",\n    hf.write.sqlite("kiln.db", "sums"), %s)'])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        'made.sink("sums", hf.write.sqlite("kiln.db", "sums"), %s)',
+        'made.sink(\n    "sums",\n    hf.write.sqlite("kiln.db", "sums"), %s)',
+    ],
+)
 def test_a_remedy_names_the_process_as_the_user_does(sink, tmp_path, monkeypatch):
     """HF-L001 said `process.protect(...)`, and a variable of that name there was none."""
-    text = WARNED.replace("p = ", "made = ").replace("\np.", "\nmade.").replace(SUMS.replace("p.", "made.", 1), sink % LOSSLESS)
+    text = (
+        WARNED.replace("p = ", "made = ")
+        .replace("\np.", "\nmade.")
+        .replace(SUMS.replace("p.", "made.", 1), sink % LOSSLESS)
+    )
     assert warned("HF-L001", text, tmp_path).startswith("made.protect(")
     monkeypatch.chdir(tmp_path)
     assert warned("HF-L001", text, tmp_path).startswith("made.protect(")
@@ -273,14 +285,21 @@ def counted(state, hot):
     return state, state
 p.sink("counted", hf.write.sqlite("kiln.db", "counted"))
 """
-KEEPS_STATE = REMEMBERS.replace("SEEN = {}\n", "").replace('    SEEN["n"] = len(hot)\n', "    state = state.assign(n=len(hot))\n")
+KEEPS_STATE = REMEMBERS.replace("SEEN = {}\n", "").replace(
+    '    SEEN["n"] = len(hot)\n', "    state = state.assign(n=len(hot))\n"
+)
 
 
 @pytest.mark.parametrize(
     ("code", "bad", "said", "mended"),
     [
         ("HF-G040", WARNED + REMEMBERS, "the state of a keyed operator", WARNED + KEEPS_STATE),
-        ("HF-G044", WARNED.replace("celsius", "_frame"), "give it another name: 'frame'", WARNED.replace("celsius", "frame")),
+        (
+            "HF-G044",
+            WARNED.replace("celsius", "_frame"),
+            "give it another name: 'frame'",
+            WARNED.replace("celsius", "frame"),
+        ),
     ],
     ids=["G040", "G044"],
 )

@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.main import app
-from holdfast.engine import java as java_module
-from holdfast.engine import session
-from holdfast.engine.disks import _reserve
-from holdfast.engine.java import find_java
+from holdfast.engine.flow.disks import _reserve
+from holdfast.engine.session import java as java_module
+from holdfast.engine.session import session
+from holdfast.engine.session.java import find_java
 from holdfast.errors import HoldfastError
 from holdfast.graph.secrets import Secret
 from holdfast.hosts.keys import NOTE, backup_seal

@@ -12,7 +12,10 @@ from holdfast.operators.join import make_join
 from tests.operators.small_machine import START, SmallMachine, projected, reduced
 
 SCHEMA = Schema.of("ts timestamp, zone int, name string, celsius double, hits bigint, tags array<int>, wake timestamp")
-LEFT, RIGHT = Schema.of("ts timestamp, item string, bid double, tags array<int>"), Schema.of("ts timestamp, item string, ask double")
+LEFT, RIGHT = (
+    Schema.of("ts timestamp, item string, bid double, tags array<int>"),
+    Schema.of("ts timestamp, item string, ask double"),
+)
 COUNT = {"n": "count(*)"}
 
 
@@ -51,7 +54,10 @@ def test_a_reserved_key_is_taken_under_the_name_the_error_gives():
     code, do = codes(refused.value)
     assert code == "HF-O027"
     name = do.split("'")[1].removeprefix("wake as ")
-    assert make_aggregate({"by": name, "emits": COUNT}, Schema.of(f"ts timestamp, {name} timestamp")).emits.names == (name, "n")
+    assert make_aggregate({"by": name, "emits": COUNT}, Schema.of(f"ts timestamp, {name} timestamp")).emits.names == (
+        name,
+        "n",
+    )
 
 
 @pytest.mark.parametrize(

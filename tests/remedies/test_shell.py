@@ -18,18 +18,18 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli.main import app
-from holdfast.engine.config import Config
-from holdfast.engine.control import ControlServer, call
-from holdfast.engine.metrics import MetricsServer, address_of
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.observe.control import ControlServer, call
+from holdfast.engine.observe.metrics import MetricsServer, address_of
 from holdfast.engine.profile import load_profile
 from holdfast.errors import EnvironmentRefused, HoldfastError, UsageError
 from holdfast.faults.inputs import log_input
 from holdfast.faults.plans import parsed
-from holdfast.faults.verifying import Bench
 from holdfast.records.quarantine import put_back, put_mended
 from holdfast.testing.cuts import same_however_cut
 from holdfast.testing.inputs import fitted, rows
 from holdfast.testing.runs import run_frames
+from holdfast.verify.verifying import Bench
 from tests.engine.test_adopt import checkpoint  # noqa: F401  a fixture
 from tests.engine.test_config import PARAMS
 from tests.engine.test_supervise import Clock, Writer, session, watching  # noqa: F401
@@ -68,7 +68,9 @@ def test_a_running_process_is_reached_once_its_folder_is_named(tmp_path, monkeyp
     (tmp_path / "b").mkdir()
     monkeypatch.chdir(tmp_path / "b")
     asked = []
-    server = ControlServer(state / "control.json", lambda request: asked.append(request) or {"frame": 7, "n": 1, "stopping": True})
+    server = ControlServer(
+        state / "control.json", lambda request: asked.append(request) or {"frame": 7, "n": 1, "stopping": True}
+    )
     server.start()
     try:
         assert "--state DIR" in refused(invoke("stop", "kiln"), "HF-E010")
@@ -83,9 +85,19 @@ def test_a_running_process_is_reached_once_its_folder_is_named(tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("code", "words", "said", "mended"),
     [
-        ("HF-E014", ["trace", "hot", "2", "--state", "elsewhere"], "--state DIR", ["trace", "hot", "2", "--state", ".holdfast/kiln"]),
+        (
+            "HF-E014",
+            ["trace", "hot", "2", "--state", "elsewhere"],
+            "--state DIR",
+            ["trace", "hot", "2", "--state", ".holdfast/kiln"],
+        ),
         ("HF-E015", ["trace", "hto", "2", "kiln"], "'hot'", ["trace", "hot", "2", "kiln"]),
-        ("HF-E016", ["trace", "hot", "--where", "zon = 1"], "celsius is not null", ["trace", "hot", "--where", "celsius is not null"]),
+        (
+            "HF-E016",
+            ["trace", "hot", "--where", "zon = 1"],
+            "celsius is not null",
+            ["trace", "hot", "--where", "celsius is not null"],
+        ),
         ("HF-E017", ["trace", "hot"], "12", ["trace", "hot", "2"]),
         ("HF-E017", ["trace", "hot", "two", "kiln"], "12", ["trace", "hot", "2", "kiln"]),
         ("HF-E020", ["quarantine", "show", "nothing"], "holdfast quarantine ls", ["quarantine", "ls"]),
@@ -147,7 +159,12 @@ def test_metrics_are_served_where_the_error_says():
     [
         ("HF-E050", "fault = 3", "[[fault]]", "[[fault]]\ndo = 'kill unit'\nunit = 'hot'\nframe = 40"),
         ("HF-E051", "[[fault]]\ndo = 'kill units'", "'kill unit'", "[[fault]]\ndo = 'kill unit'\nunit = 'hot'"),
-        ("HF-E051", "[[fault]]\ndo = 'kill unit'\nunit = 'hot'\nframe = 0", "from 1 on", "[[fault]]\ndo = 'kill unit'\nunit = 'hot'\nframe = 1"),
+        (
+            "HF-E051",
+            "[[fault]]\ndo = 'kill unit'\nunit = 'hot'\nframe = 0",
+            "from 1 on",
+            "[[fault]]\ndo = 'kill unit'\nunit = 'hot'\nframe = 1",
+        ),
     ],
 )
 def test_a_fault_plan_is_read_once_it_is_written_as_the_error_says(code, bad, said, mended):
@@ -167,7 +184,7 @@ def test_a_graph_that_a_protocol_cannot_run_on_runs_with_the_other_one(invoke):
 
 def test_a_replay_is_asked_for_as_the_error_says(here, monkeypatch):
     """HF-E026, HF-R008 and HF-R011."""
-    from holdfast.engine.replay import planned
+    from holdfast.engine.run.replay import planned
     from holdfast.records.kept import Kept
 
     process = hf.StreamProcess("kiln", frame="1 second", time="ts")
@@ -220,7 +237,7 @@ def test_rows_for_a_test_are_taken_once_they_are_given_as_the_error_says(tmp_pat
 
 def test_the_shell_says_what_a_run_is_and_is_told_so(here, invoke, monkeypatch):
     """HF-E027: the words of the error, with a frame that is there."""
-    from holdfast.engine import replay
+    from holdfast.engine.run import replay
 
     Path("kiln.py").write_text(
         "import holdfast as hf\n"
@@ -233,7 +250,9 @@ def test_the_shell_says_what_a_run_is_and_is_told_so(here, invoke, monkeypatch):
 
     def start(graph, *words, **more):
         begun.append(graph.name)
-        raise UsageError("HF-C003", "Enough", "the run itself is in tests/spark/test_replay.py.", effect="nothing", do="nothing")
+        raise UsageError(
+            "HF-C003", "Enough", "the run itself is in tests/spark/test_replay.py.", effect="nothing", do="nothing"
+        )
 
     monkeypatch.setattr(replay, "start_graph", start)
     do = refused(invoke("run", "kiln.py", "--from-frame", "2"), "HF-E027")
@@ -343,12 +362,15 @@ def test_who_does_not_run_or_does_not_understand_is_asked_again(tmp_path, invoke
 def test_a_run_that_has_not_begun_is_ended_with_the_signal_its_error_names():
     """HF-U042: `kill PID` of the process that waits, also where a shell put it into the background with SIGINT ignored."""
     code = (
-        "import threading\nfrom holdfast.cli.running import _shown\nfrom holdfast.engine.control import not_begun\n"
+        "import threading\nfrom holdfast.cli.running import _shown\nfrom holdfast.engine.observe.control import not_begun\n"
         "def begin(on_progress):\n    print(not_begun('it waits').do, flush=True)\n    threading.Event().wait()\n"
         "try:\n    _shown(begin, 'again', False)\nexcept KeyboardInterrupt:\n    print('ended')\n"
     )
     waiting = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     command = waiting.stdout.readline().partition(", or: ")[2]
     subprocess.run(["sh", "-c", command], check=True)  # of the shell itself: a bare Debian has no program of that name

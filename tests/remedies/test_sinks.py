@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 import holdfast as hf
 from holdfast.cli.main import app
-from holdfast.engine.board import Board, StreamQueue
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.queues import stand_sinks
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.queues import StreamQueue
+from holdfast.engine.flow.scheduler import Board
+from holdfast.engine.run.queues_on_disk import stand_sinks
 from holdfast.errors import HoldfastError
 from holdfast.graph.model import Sink
 from holdfast.graph.rules import check_structure
@@ -202,7 +203,9 @@ def test_a_table_is_adopted_once_it_is_there_and_named(tmp_path, monkeypatch):
 def test_a_target_that_refuses_everything_takes_the_frame_once_it_is_mended(context, tmp_path, monkeypatch):
     """HF-K036."""
     monkeypatch.setattr(refusing, "TRIED_MAX", 3)
-    careful = replace(context, on_error="quarantine", aside=Exclusions(tmp_path / "sinks" / "average"), stream="average")
+    careful = replace(
+        context, on_error="quarantine", aside=Exclusions(tmp_path / "sinks" / "average"), stream="average"
+    )
     many = make_frame(1, [(n, n, 1.0) for n in range(9)])
     with closing(write.sqlite("o.db", "average").open(careful)) as sink:
         with closing(sqlite3.connect(tmp_path / "o.db", isolation_level=None)) as person:

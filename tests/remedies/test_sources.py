@@ -13,7 +13,7 @@ import holdfast as hf
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 from tests.engine.test_intake import SCHEMA as PULSES
 from tests.engine.test_intake import START, taken_in
 from tests.sources.conftest import Driver
@@ -146,7 +146,10 @@ def test_a_function_that_yields_rubbish_or_raises_is_corrected(driver):
     assert all_zones(driver, driver.frames(read.iterator(lambda n: iter(rows[n:])))) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("settings", [{"schema": "unit string"}, {"new_columns": "ignore"}, {"new_columns": "keep", "schema": "_more string"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"schema": "unit string"}, {"new_columns": "ignore"}, {"new_columns": "keep", "schema": "_more string"}],
+)
 def test_new_fields_are_taken_in_each_of_the_ways_their_error_names(driver, settings):
     """HF-S014."""
     deliveries = [sent("a", record(0, 1, unit="C"))]
@@ -156,7 +159,11 @@ def test_new_fields_are_taken_in_each_of_the_ways_their_error_names(driver, sett
         settings["schema"] = Schema.of(f"ts timestamp, zone int, celsius double, {more}")
     frames = driver.set(**settings).frames(Post(deliveries))
     [row] = driver.rows(frames[0].references).to_pylist()
-    assert row["zone"] == 1 and row.get("unit", "C") == "C" and json.loads(row.get("_more", '{"unit": "C"}')) == {"unit": "C"}
+    assert (
+        row["zone"] == 1
+        and row.get("unit", "C") == "C"
+        and json.loads(row.get("_more", '{"unit": "C"}')) == {"unit": "C"}
+    )
 
 
 def test_another_port_is_listened_to(driver, tmp_path):

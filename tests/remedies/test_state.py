@@ -11,22 +11,22 @@ import pyarrow as pa
 import pytest
 
 import holdfast as hf
-from holdfast.engine.checkpoint import fork_checkpoint
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.replay import planned
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.run.replay import planned
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import HoldfastError, SinkError
 from holdfast.frames.content import canonical
 from holdfast.frames.files import read_frame
 from holdfast.graph.schemas import Schema
-from holdfast.hosts import homes as homes_module
+from holdfast.hosts import hosts as homes_module
+from holdfast.hosts.spark_checkpoint import fork_checkpoint
+from holdfast.journals.asides import read_aside, write_aside
+from holdfast.journals.journal import Journal
+from holdfast.journals.seals import SealJournal
 from holdfast.operators.state import drop_cache, open_store
-from holdfast.records.asides import read_aside, write_aside
 from holdfast.records.cleaning import clean_folder
-from holdfast.records.journal import Journal
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import remake_frame
-from holdfast.records.seals import SealJournal
 from holdfast.sinks.writer import SinkContext
 from holdfast.sources.reference import Reference
 from tests.engine.test_folder import checkpoint
@@ -159,7 +159,7 @@ def test_a_replay_begins_where_frames_are_kept(folder):
         seals.note(n, epoch=1, boundary_us=n, rows=1, size=4, checksum="x", late=0, references=[lies], at=0.0)
     seals.close()
     process = hf.StreamProcess("kiln", frame="1 second", time="ts")
-    process.source("probes", hf.read.iterator(lambda: [], bounded=False), schema=SCHEMA.ddl)
+    process.source("probes", hf.read.iterator(list, bounded=False), schema=SCHEMA.ddl)
     process.filter("hot", of="probes", where="celsius > 80")
     process.sink("hot", hf.write.sqlite("kiln.db", "hot"))
     error = refused("HF-R010", lambda: planned(process.graph(), Kept(folder.root), into="again", first=1, until=None))
@@ -221,12 +221,17 @@ def test_rows_set_aside_are_put_back_from_a_copy(tmp_path):
 def test_a_frame_that_cannot_be_made_again_is_taken_without_the_rows_that_are_refused(folder, tmp_path):
     """HF-R070 to HF-R073: what they name instead of a remake."""
     with closing(sqlite3.connect(tmp_path / "kiln.db", isolation_level=None)) as person:
-        person.execute("create trigger t before insert on hot when new.celsius > 80 begin select raise(abort, 'too hot'); end")
+        person.execute(
+            "create trigger t before insert on hot when new.celsius > 80 begin select raise(abort, 'too hot'); end"
+        )
     with pytest.raises(SinkError):
         folder.write_sink(3)
 
     assert "holdfast status" in refused("HF-R070", lambda: remake_frame(folder.root, "hot", 4, who="ann")).do
-    assert "with another state folder and another target" in refused("HF-R071", lambda: remake_frame(folder.root, "hot", 2, who="ann")).do
+    assert (
+        "with another state folder and another target"
+        in refused("HF-R071", lambda: remake_frame(folder.root, "hot", 2, who="ann")).do
+    )
     whole = (tmp_path / "probes.parquet").read_bytes()
     (tmp_path / "probes.parquet").write_bytes(b"other")
     inputs = refused("HF-R072", lambda: remake_frame(folder.root, "hot", 3, who="ann"))
@@ -235,7 +240,9 @@ def test_a_frame_that_cannot_be_made_again_is_taken_without_the_rows_that_are_re
     deployment.write_text(json.dumps(json.loads(deployment.read_text()) | {"stateful": ["hot"]}))
     state = refused("HF-R073", lambda: remake_frame(folder.root, "hot", 3, who="ann"))
     assert all("on_error='quarantine'" in error.do for error in (inputs, state))
-    context = SinkContext("kiln", "hot", SCHEMA, "ts", tmp_path, 1, on_error="quarantine", aside=Exclusions(folder.root / "sinks" / "hot"))
+    context = SinkContext(
+        "kiln", "hot", SCHEMA, "ts", tmp_path, 1, on_error="quarantine", aside=Exclusions(folder.root / "sinks" / "hot")
+    )
     with closing(folder.writer.open(context)) as sink:
         assert sink.write([read_frame(folder.queue(3))]) == [True]
     with closing(sqlite3.connect(tmp_path / "kiln.db")) as person:

@@ -19,11 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.engine.checkpoint import frame_in, frames_of_batches
-from holdfast.engine.config import Config
-from holdfast.engine.exclusions import Exclusions
-from holdfast.engine.folder import StateFolder
-from holdfast.engine.intake import Intake
+from holdfast.engine.flow.exclusions import Exclusions
+from holdfast.engine.flow.parameters import Config
+from holdfast.engine.flow.source_runner import Intake
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import HoldfastError
 from holdfast.frames.content import checksum
 from holdfast.frames.files import list_frames, read_frame, seal_frame
@@ -33,24 +32,25 @@ from holdfast.graph.hosting import Host
 from holdfast.graph.model import Param
 from holdfast.graph.schemas import Schema
 from holdfast.hosts.containers import Packer, unpack
-from holdfast.hosts.homes import Homes
-from holdfast.hosts.near import instance_epoch, write_instance
+from holdfast.hosts.hosts import Homes
+from holdfast.hosts.local_checkpoint import instance_epoch, write_instance
 from holdfast.hosts.sealed import Damaged, NewerFormat, from_json, is_whole, to_json
+from holdfast.hosts.spark_checkpoint import frame_in, frames_of_batches
+from holdfast.journals.asides import read_aside, write_aside
+from holdfast.journals.incidents import Incidents, incidents_of
+from holdfast.journals.journal import Journal
+from holdfast.journals.notes import as_note
+from holdfast.journals.seals import SealJournal, seals_of
 from holdfast.operators.runs import RunRef, open_run_file, write_run_file
 from holdfast.operators.spec import Note, read_notes, write_note
 from holdfast.protocols.messages import Manifest
-from holdfast.records.asides import read_aside, write_aside
-from holdfast.records.incidents import Incidents, incidents_of
-from holdfast.records.journal import Journal
-from holdfast.records.notes import as_note
 from holdfast.records.quarantine import _bad_records
-from holdfast.records.seals import SealJournal, seals_of
 from holdfast.sinks.parquet import ParquetWriter
 from holdfast.sinks.writer import SinkContext
-from holdfast.sources.bad import Bad, quarantine_bad
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.redelivered import Redelivered, _Kept
+from holdfast.sources.parse.bad import Bad, quarantine_bad
 from holdfast.sources.reader import SourceFrame
-from holdfast.sources.redelivered import Redelivered, _Kept
 from holdfast.sources.reference import load
 
 __all__ = ["KINDS", "Cured", "FileKind"]
@@ -71,7 +71,6 @@ class FileKind:
     read: Callable[[Path], Any]
     # What may be read after an end was cut off, beside what is right: an end can look as a crash leaves it.
     after_cut: Callable[[Any, Any], bool] = lambda right, found: False
-
 
 
 def _prefix(right: list, found: list) -> bool:
@@ -95,7 +94,15 @@ def _seal(folder: Path, epoch: int) -> None:
     (folder / "s").mkdir(exist_ok=True)
     for n in (1, 2, 3):
         seal_frame(
-            folder / "s", _table(n), ROWS, "ts", stream="s", n=n, kind=FrameKind.STABLE, epoch=epoch, boundary_us=n * 1000
+            folder / "s",
+            _table(n),
+            ROWS,
+            "ts",
+            stream="s",
+            n=n,
+            kind=FrameKind.STABLE,
+            epoch=epoch,
+            boundary_us=n * 1000,
         )
 
 
@@ -155,7 +162,9 @@ def _read_changes(folder: Path) -> list:
 def _build_sealed(folder: Path) -> None:
     journal = SealJournal(folder)
     for n in range(1, 6):
-        journal.note(n, epoch=1, boundary_us=n, rows=n, size=n, checksum=f"{n:032x}", late=0, references=(), at=float(n))
+        journal.note(
+            n, epoch=1, boundary_us=n, rows=n, size=n, checksum=f"{n:032x}", late=0, references=(), at=float(n)
+        )
     journal.close()
 
 
@@ -188,7 +197,9 @@ def _build_log(folder: Path) -> None:
         reference = chunk.file.reference(np.array([rows], dtype=np.int64))
         frame = SourceFrame(n, (reference,), reference.rows, 1, f"{n:032x}", 0)
         log.seal([frame], {"batch": chunk.batch, "cutter": {}, "open": [], "newest_us": 0})
-        sealed.note(n, epoch=1, boundary_us=n, rows=1, size=1, checksum=frame.checksum, late=0, references=[reference], at=1.0)
+        sealed.note(
+            n, epoch=1, boundary_us=n, rows=1, size=1, checksum=frame.checksum, late=0, references=[reference], at=1.0
+        )
     sealed.close()
     for value in (41, 42, 43):
         log.stage(_logged(value), {"at": value}, {"deliveries": 1, "keys": [f"{value}:k"]})
@@ -199,7 +210,11 @@ def _read_log(folder: Path) -> list:
     log = SourceLog(folder / "log", LOGGED)
     log.check_reaches(SealJournal(folder).last_n())
     sealed = [
-        [frame.n, frame.checksum, [row for each in frame.references for batch in load(each, LOGGED) for row in batch.to_pylist()]]
+        [
+            frame.n,
+            frame.checksum,
+            [row for each in frame.references for batch in load(each, LOGGED) for row in batch.to_pylist()],
+        ]
         for frame in log.sealed(1)
     ]
     rows = [row for chunk in log.chunks() for row in log.table(chunk).to_pylist()]
@@ -218,7 +233,10 @@ def _build_redelivered(folder: Path) -> None:
 
 def _read_redelivered(folder: Path) -> list:
     log = SourceLog(folder / "log", LOGGED)
-    return [[each.batch, each.ids, each.keys, each.deliveries] for each in Redelivered(folder / "redelivered.arrow", log, None)._saved()]
+    return [
+        [each.batch, each.ids, each.keys, each.deliveries]
+        for each in Redelivered(folder / "redelivered.arrow", log, None)._saved()
+    ]
 
 
 def _build_bad(folder: Path) -> None:
@@ -303,7 +321,9 @@ def _build_notes(folder: Path) -> None:
     (folder / "notes").mkdir()
     for shards in ((0, 1), (2, 3)):
         runs = {shard: (RunRef("00000003-ab-cd.arrow", shard, 0, 5, 77),) for shard in shards}
-        write_note(folder / "notes", Note(n=3, epoch=1, shards=shards, runs=runs, keys=5, rows=9, counts={"late_rows": 1}))
+        write_note(
+            folder / "notes", Note(n=3, epoch=1, shards=shards, runs=runs, keys=5, rows=9, counts={"late_rows": 1})
+        )
 
 
 def _read_notes(folder: Path) -> list:
@@ -340,7 +360,11 @@ def _read_container(folder: Path) -> list:
     if not all(is_whole(name, content) for name, content in contents.items()):
         raise Cured("another copy is asked, or a code says that there is none")
     found = unpack(manifest, contents)
-    return [repr(manifest), found.head["record"], sorted((name, bytes(content)) for name, content in found.files.items())]
+    return [
+        repr(manifest),
+        found.head["record"],
+        sorted((name, bytes(content)) for name, content in found.files.items()),
+    ]
 
 
 def _build_spark(folder: Path) -> None:

@@ -89,7 +89,7 @@ def struck(pristine: Pristine, chance: random.Random) -> tuple[str, str]:
     except HoldfastError as error:
         good = re.fullmatch(r"HF-[A-Z]\d{3}", error.code) and error.code != "HF-X001" and error.effect and error.do
         return what, "code" if good else f"WRONG {error}"
-    except Exception:  # noqa: BLE001  any other is what is looked for
+    except Exception:
         return what, "WRONG " + " | ".join(traceback.format_exc().splitlines()[-4:])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

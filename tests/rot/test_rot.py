@@ -19,7 +19,8 @@ def test_two_thousand_flips_and_some_cuts_over_every_kind_of_file():
     found: list[striking.Strike] = []
     half = STRIKES // 2
     threads = [
-        threading.Thread(target=lambda first=first: found.extend(striking.run(SEED, first, half))) for first in (0, half)
+        threading.Thread(target=lambda first=first: found.extend(striking.run(SEED, first, half)))
+        for first in (0, half)
     ]
     for thread in threads:
         thread.start()
@@ -31,4 +32,6 @@ def test_two_thousand_flips_and_some_cuts_over_every_kind_of_file():
     counted = striking.table(found)
     assert sorted(counted) == sorted(kind.name for kind in KINDS)
     # A fuzz that strikes what nobody looks at would pass as well.
-    assert [name for name, counts in counted.items() if not counts["code"] + counts["cured"] and "made again" not in name] == []
+    assert [
+        name for name, counts in counted.items() if not counts["code"] + counts["cured"] and "made again" not in name
+    ] == []

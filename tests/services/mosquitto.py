@@ -18,6 +18,7 @@ from tests.services.programs import mosquitto
 
 __all__ = ["Mosquitto"]
 
+
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

@@ -381,9 +381,7 @@ MORE_MUTANTS = [
     _ecoc("a request for a frame to come is forgotten", ForgetsEarlyRequests),
     _ecoc("one input is acknowledged", AcksOneInput, "sp2"),
     _ecoc("all consumers count as late", AllAckLate),
-    Mutant(
-        "late acks are waited for", "mixed_lossy", "sp1", Parts(protections={"ecoc": WaitsForLateAcks})
-    ),
+    Mutant("late acks are waited for", "mixed_lossy", "sp1", Parts(protections={"ecoc": WaitsForLateAcks})),
     Mutant(
         "lossy units ask nobody, and nobody triggers",
         "mixed_lossy",

@@ -457,9 +457,7 @@ MUTANTS = [
     Mutant("gaps are skipped", "uncoordinated", "sp1", Parts(unit=UnitSkipsGaps)),
     Mutant("forgotten consumer", "ecoc", "random", Parts(protections={"ecoc": ForgetsAConsumer})),
     Mutant("forgotten sink", "ecoc", "sp1", Parts(protections={"ecoc": ForgetsTheSink})),
-    Mutant(
-        "requests are not repeated", "ecoc", "sp1", Parts(protections={"ecoc": NeverRequestsAgain})
-    ),
+    Mutant("requests are not repeated", "ecoc", "sp1", Parts(protections={"ecoc": NeverRequestsAgain})),
     Mutant("one ack for all", "ecoc", "random", Parts(protections={"ecoc": StoresTooEarly})),
     Mutant(
         "the thesis' cycle rule",
@@ -515,8 +513,6 @@ MUTANTS = [
     Mutant("delete first", "uncoordinated", "sp1", Parts(store=DeletesFirst)),
     Mutant("register not synced", "ecoc", "sp1", Parts(store=ForgetsItsRegister)),
     Mutant("empty store joins at once", "uncoordinated", "sp1", Parts(store=JoinsAtOnce)),
-    Mutant(
-        "answers of a former life count", "uncoordinated", "sp1", Parts(shipping=ForgetsLives)
-    ),
+    Mutant("answers of a former life count", "uncoordinated", "sp1", Parts(shipping=ForgetsLives)),
     Mutant("one copy is enough", "uncoordinated", "sp1", Parts(shipping=CountsOneCopy)),
 ]

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from holdfast.cli.main import app
 from holdfast.protocols.invariants import ProtocolRefused
 from holdfast.protocols.unit import Unit
+from holdfast.simulation import run
 from holdfast.simulation.graphs import GRAPHS, graph_for, ideal_run
 from holdfast.simulation.protections import PROTECTIONS
-from holdfast.simulation import run
 from holdfast.simulation.run import graphs_of, play_one, shares, simulate, total
 from holdfast.simulation.schedule import Parts, Schedule
 from tests.simulation.mutants import MUTANTS

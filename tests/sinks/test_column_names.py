@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from holdfast.graph.schemas import Column, Schema
+from holdfast.quoting import quoted_sql as quoted
 from holdfast.sinks import write
 from holdfast.sinks.postgres import NAME_BYTES_MAX, marked
-from holdfast.sinks.table import quoted
 from holdfast.sinks.writer import SinkContext
 from tests.names import NASTY, lists_of_names, names
 
@@ -41,13 +41,18 @@ def one_by_one(kind, address, folder, found):
     """Every column is written with values of its own, replaced by key, and read alone by its name."""
     schema = Schema(tuple(Column(name, "bigint") for name in found))
     rows = [[10 * at + row for at in range(len(found))] for row in range(2)]
-    frames = [make_frame(1, rows, schema=schema), make_frame(2, [[value + 1000 * (at > 0) for at, value in enumerate(rows[0])]], schema=schema)]
+    frames = [
+        make_frame(1, rows, schema=schema),
+        make_frame(2, [[value + 1000 * (at > 0) for at, value in enumerate(rows[0])]], schema=schema),
+    ]
     for keys, expected in (((), [0, 1, 0]), (found[:1], [0, 1])):
         cleared(kind, address)
         written(kind, address if kind == "postgres" else address.name, folder, schema, frames, keys)
         with closing(CONNECT[kind](address)) as connection:
             for at, name in enumerate(found):
-                got = connection.execute(f'select {quoted(name)} from average order by "_frame", {quoted(found[0])}').fetchall()
+                got = connection.execute(
+                    f'select {quoted(name)} from average order by "_frame", {quoted(found[0])}'
+                ).fetchall()
                 values = [10 * at + row for row in expected]
                 if keys:  # the row of the second frame has replaced that of the first
                     values = [10 * at + 1, 10 * at + 1000 * (at > 0)]
@@ -86,7 +91,10 @@ def test_a_server_takes_any_name(postgres, tmp_path):
 @given(names(), names())
 def test_marks_in_names_are_no_places_for_values(one, other):
     sql = f"select {quoted(one)} from {quoted(other)} where {quoted(one)} = ? and x = ?"
-    assert marked(sql).replace("%%", "%") == f"select {quoted(one)} from {quoted(other)} where {quoted(one)} = %s and x = %s"
+    assert (
+        marked(sql).replace("%%", "%")
+        == f"select {quoted(one)} from {quoted(other)} where {quoted(one)} = %s and x = %s"
+    )
 
 
 @settings(UNHURRIED, max_examples=20)

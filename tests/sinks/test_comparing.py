@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import SinkError
 from holdfast.sinks import comparing, write
 from holdfast.sinks.comparing import differing, newest_frames
@@ -38,7 +38,9 @@ def tables(request, tmp_path):
         return Tables(lambda keys=None, **o: write.postgres(url, "average", keys, **o), lambda: psycopg.connect(url))
     path = str(tmp_path / "o.db")
     if request.param == "duckdb":
-        return Tables(lambda keys=None, **o: write.duckdb("o.db", "average", keys, **o), lambda: closing(duckdb.connect(path)))
+        return Tables(
+            lambda keys=None, **o: write.duckdb("o.db", "average", keys, **o), lambda: closing(duckdb.connect(path))
+        )
     return Tables(
         lambda keys=None, **o: write.sqlite("o.db", "average", keys, **o),
         lambda: closing(sqlite3.connect(path, isolation_level=None)),
@@ -177,7 +179,10 @@ def test_a_parquet_folder_whose_files_changed_is_told(tmp_path, start, harm):
 
 
 @settings(max_examples=200, deadline=None)
-@given(expected=st.dictionaries(st.integers(1, 9), st.integers(0, 5)), there=st.dictionaries(st.integers(1, 9), st.integers(1, 5)))
+@given(
+    expected=st.dictionaries(st.integers(1, 9), st.integers(0, 5)),
+    there=st.dictionaries(st.integers(1, 9), st.integers(1, 5)),
+)
 def test_differences_are_exactly_what_would_have_to_change(expected, there):
     """Zero rows and no entry are the same."""
     found = differing(expected, there)

@@ -120,4 +120,6 @@ def test_an_old_manifest_gets_the_fields_it_lacks(tmp_path, context):
     head, *lines = map(json.loads, manifest.read_text().splitlines())
     lines = [dict(zip(head["lines"], line, strict=True)) for line in lines]
     assert [(line["frame"], line["mark"], line["left_out"]) for line in lines] == [(1, "", 0), (2, "tainted", 0)]
-    assert lines[0]["bytes"] is None and lines[1]["bytes"] == (tmp_path / "out" / "frame-00000002.parquet").stat().st_size
+    assert (
+        lines[0]["bytes"] is None and lines[1]["bytes"] == (tmp_path / "out" / "frame-00000002.parquet").stat().st_size
+    )

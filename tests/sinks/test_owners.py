@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import SinkError
 from holdfast.sinks import write
 from holdfast.sinks.ledger import KEPT_FRAMES
@@ -130,7 +130,9 @@ def test_a_copy_of_a_state_folder_that_runs_beside_it_is_recognised(target, cont
             opened(target, context, copy, epoch)
         assert caught.value.code == "HF-K031"
     # The copy knows frame 1 as written, by its checksum; what it makes now comes after frame 2 of the other.
-    with opened(target, context, copy, epoch, taking=Taking(lambda checksum: 1 if checksum(1) == "c1-None" else 0)) as sink:
+    with opened(
+        target, context, copy, epoch, taking=Taking(lambda checksum: 1 if checksum(1) == "c1-None" else 0)
+    ) as sink:
         assert sink.taken.written == 1
     copy, epoch = started(tmp_path / "copy", ran=["average"])
     with opened(target, context, copy, epoch) as sink:

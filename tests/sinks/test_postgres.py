@@ -79,7 +79,10 @@ def test_whatever_the_values_are_they_come_back(postgres, context):
 
 
 def test_a_value_the_database_refuses_takes_the_frame_with_it_and_is_no_absence(postgres, context):
-    query(postgres, "create table average (zone smallint check (zone < 5), ts timestamptz, mean float8, _frame int8, _i int8)")
+    query(
+        postgres,
+        "create table average (zone smallint check (zone < 5), ts timestamptz, mean float8, _frame int8, _i int8)",
+    )
     schema = Schema.of("zone smallint, ts timestamp, mean double")
     with closing(write.postgres(postgres.url, "average").open(context(schema=schema))) as sink:
         with pytest.raises(SinkError) as caught:
@@ -95,7 +98,11 @@ def test_a_zero_byte_in_a_text_is_refused_and_said_to_be_the_values_fault(postgr
     with closing(write.postgres(postgres.url, "average").open(context(schema=schema))) as sink:
         with pytest.raises(SinkError) as caught:
             sink.write([make_frame(1, [("a\0b",)], schema=schema)])
-        assert caught.value.code == "HF-K005" and "refuses a row" in caught.value.what and "on_error='quarantine'" in caught.value.do
+        assert (
+            caught.value.code == "HF-K005"
+            and "refuses a row" in caught.value.what
+            and "on_error='quarantine'" in caught.value.do
+        )
         assert sink.last() == 0
 
 
@@ -179,7 +186,10 @@ def test_keys_find_a_users_own_unique_index_and_leave_other_columns_alone(postgr
         sink.write([make_frame(1, [(1, 1, 1.0)])])
         query(postgres, "update average set seen_by = 'nurse'")
         sink.write([make_frame(2, [(1, 2, 2.0), (2, 2, 2.0)])])
-    assert query(postgres, "select zone, mean, seen_by from average order by zone") == [(1, 2.0, "nurse"), (2, 2.0, None)]
+    assert query(postgres, "select zone, mean, seen_by from average order by zone") == [
+        (1, 2.0, "nurse"),
+        (2, 2.0, None),
+    ]
 
 
 def test_a_server_that_is_not_there_is_away_and_a_wrong_password_is_not(postgres, context):
@@ -219,11 +229,11 @@ def test_a_password_is_shown_nowhere(url, context, caplog):
     assert finding.code == "HF-K014" and finding.warning
     with pytest.raises(SinkError) as caught:
         writer.open(context())
-    from holdfast.records.ledgers import target_of
+    from holdfast.sinks.ledger_reader import target_of
 
     said = [writer.describe(), repr(writer), str(finding), str(caught.value), str(target_of(writer, "/"))]
     assert all("geheim" not in text for text in [*said, caplog.text])
-    assert writer.describe() == "PostgreSQL clinic at db.example:5433, table \"alarms\""
+    assert writer.describe() == 'PostgreSQL clinic at db.example:5433, table "alarms"'
 
 
 def test_an_address_nobody_can_read_is_refused_without_being_repeated(context):
@@ -303,7 +313,9 @@ def test_addresses_in_both_forms():
     assert without_password("bad: p%40ss or p@ss", "postgresql://me:p%40ss@db/x") == "bad: p%40ss or ***"
 
 
-@pytest.mark.parametrize(("url", "table", "schema"), [("", "a", None), (5, "a", None), ("x", "ä" * 32, None), ("x", "a", "")])
+@pytest.mark.parametrize(
+    ("url", "table", "schema"), [("", "a", None), (5, "a", None), ("x", "ä" * 32, None), ("x", "a", "")]
+)
 def test_what_makes_no_sink_is_refused_when_it_is_declared(url, table, schema):
     with pytest.raises(UsageError) as caught:
         write.postgres(url, table, schema=schema)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.engine.exclusions import Exclusions
+from holdfast.engine.flow.exclusions import Exclusions
 from holdfast.errors import SinkError
 from holdfast.graph.schemas import Schema
 from holdfast.sinks import refusing, write
@@ -48,12 +48,25 @@ class Tables:
 def tables(request, tmp_path):
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").url
-        return Tables("postgres", lambda keys=None: write.postgres(url, "people", keys), lambda: psycopg.connect(url), "varchar(9)")
+        return Tables(
+            "postgres",
+            lambda keys=None: write.postgres(url, "people", keys),
+            lambda: psycopg.connect(url),
+            "varchar(9)",
+        )
     path = str(tmp_path / "o.db")
     if request.param == "duckdb":
-        return Tables("duckdb", lambda keys=None: write.duckdb("o.db", "people", keys), lambda: closing(duckdb.connect(path)), "varchar")
+        return Tables(
+            "duckdb",
+            lambda keys=None: write.duckdb("o.db", "people", keys),
+            lambda: closing(duckdb.connect(path)),
+            "varchar",
+        )
     return Tables(
-        "sqlite", lambda keys=None: write.sqlite("o.db", "people", keys), lambda: closing(sqlite3.connect(path, isolation_level=None)), "text"
+        "sqlite",
+        lambda keys=None: write.sqlite("o.db", "people", keys),
+        lambda: closing(sqlite3.connect(path, isolation_level=None)),
+        "text",
     )
 
 
@@ -170,7 +183,11 @@ def test_a_target_that_refuses_everything_is_told_as_such(tables, opened, tmp_pa
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.integers(0, 60), st.sets(st.integers(0, 59), max_size=8), st.sets(st.tuples(st.integers(0, 59), st.integers(0, 59)), max_size=5))
+@given(
+    st.integers(0, 60),
+    st.sets(st.integers(0, 59), max_size=8),
+    st.sets(st.tuples(st.integers(0, 59), st.integers(0, 59)), max_size=5),
+)
 def test_what_is_left_out_is_enough_and_no_row_of_it_is_innocent(count, bad, pairs):
     """Rows that are bad alone, and pairs that exclude each other."""
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.engine.folder import StateFolder
+from holdfast.engine.state_folder import StateFolder
 from holdfast.errors import SinkError
 from holdfast.graph.schemas import Schema
 from holdfast.sinks import write

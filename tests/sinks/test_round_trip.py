@@ -43,7 +43,9 @@ def bits(value):
 
 def no_sign(value):
     """What SQLite keeps of a number: neither NaN nor the sign of zero."""
-    return None if isinstance(value, float) and math.isnan(value) else value + 0.0 if isinstance(value, float) else value
+    return (
+        None if isinstance(value, float) and math.isnan(value) else value + 0.0 if isinstance(value, float) else value
+    )
 
 
 FROM_TEXT = {
@@ -58,7 +60,10 @@ FROM_TEXT = {
 
 
 def from_sqlite(row):
-    return [None if value is None else FROM_TEXT.get(kind, lambda same: same)(value) for kind, value in zip(TYPES, row, strict=True)]
+    return [
+        None if value is None else FROM_TEXT.get(kind, lambda same: same)(value)
+        for kind, value in zip(TYPES, row, strict=True)
+    ]
 
 
 @pytest.fixture(params=["sqlite", "duckdb", "postgres", "parquet"])
@@ -78,7 +83,9 @@ def target(request, tmp_path):
     if kind == "parquet":
         return (
             write.parquet("out"),
-            lambda n: [list(row.values()) for row in pq.read_table(tmp_path / "out" / f"frame-{n:08d}.parquet").to_pylist()],
+            lambda n: [
+                list(row.values()) for row in pq.read_table(tmp_path / "out" / f"frame-{n:08d}.parquet").to_pylist()
+            ],
             list,
         )
     if kind == "duckdb":
@@ -99,7 +106,11 @@ def test_random_rows_come_back_as_they_went_in_or_are_refused(target, context):
 
             def read(n):
                 names = ", ".join(NAMES)
-                rows = sink._connection.cursor().execute(f"select {names} from t where _frame = {n} order by _i").fetchall()
+                rows = (
+                    sink._connection.cursor()
+                    .execute(f"select {names} from t where _frame = {n} order by _i")
+                    .fetchall()
+                )
                 return [[each.astimezone(UTC) if isinstance(each, datetime) else each for each in row] for row in rows]
 
         @settings(max_examples=60, deadline=None)
@@ -111,7 +122,9 @@ def test_random_rows_come_back_as_they_went_in_or_are_refused(target, context):
                 assert sink.write([frame]) == [True]
             except SinkError as error:
                 assert error.code == "HF-K005" and isinstance(writer, write.PostgresWriter)
-                assert any("\0" in json.dumps(row, default=str, ensure_ascii=True).replace("\\u0000", "\0") for row in rows)
+                assert any(
+                    "\0" in json.dumps(row, default=str, ensure_ascii=True).replace("\\u0000", "\0") for row in rows
+                )
                 return
             expected = [bits(kept(list(row.values()))) for row in frame[1].to_pylist()]
             assert [bits(row) for row in read(n)] == expected

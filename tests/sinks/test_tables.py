@@ -151,9 +151,10 @@ def test_with_keys_the_newest_frame_wins(database, context):
 def test_a_key_twice_in_a_frame_leaves_the_last_row_in_canonical_order(database, context):
     with closing(database.sink(context(), keys="zone")) as sink:
         sink.write([make_frame(1, [(1, 1, 1.0), (1, 2, 2.0), (2, 2, 8.0), (1, 3, 3.0)])])
-        assert sink.write(
-            [make_frame(3, [(2, 9, 9.0), (2, 9, 9.5)]), make_frame(2, [(2, 7, 7.0), (1, 7, 7.5)])]
-        ) == [True, True]
+        assert sink.write([make_frame(3, [(2, 9, 9.0), (2, 9, 9.5)]), make_frame(2, [(2, 7, 7.0), (1, 7, 7.5)])]) == [
+            True,
+            True,
+        ]
     assert database.rows("select zone, mean, _frame from average order by zone") == [(1, 7.5, 2), (2, 9.5, 3)]
 
 

@@ -90,12 +90,19 @@ def test_nan_becomes_null_in_sqlite_and_infinity_stays(tmp_path, context):
 
 
 FAR = [327_403_382_400_000_000, -62_198_755_200_000_001, 253_402_300_799_999_999, -62_135_596_800_000_000]
-WRITTEN = ["12345-01-01T00:00:00.000000", "-0002-12-31T23:59:59.999999", "9999-12-31T23:59:59.999999", "0001-01-01T00:00:00.000000"]
+WRITTEN = [
+    "12345-01-01T00:00:00.000000",
+    "-0002-12-31T23:59:59.999999",
+    "9999-12-31T23:59:59.999999",
+    "0001-01-01T00:00:00.000000",
+]
 
 
 def test_times_of_any_year_are_stored_as_they_are(tmp_path, context):
     """12345-01-01 became '12345-01-0T 00:00:00': the text was cut at a fixed place. Nested, it raised."""
-    schema = Schema.of("ts timestamp, local timestamp_ntz, list array<timestamp>, day struct<d:date>, at map<string,timestamp>")
+    schema = Schema.of(
+        "ts timestamp, local timestamp_ntz, list array<timestamp>, day struct<d:date>, at map<string,timestamp>"
+    )
     moments = pa.array(FAR, pa.timestamp("us", "UTC"))
     days = pa.array([3_789_391, -719_894, 2_932_896, -719_162], pa.date32())
     ones = pa.array(range(5), pa.int32())
@@ -116,7 +123,11 @@ def test_times_of_any_year_are_stored_as_they_are(tmp_path, context):
         rows = connection.execute("select ts, local, list, day, at from t order by _i").fetchall()
     for row, text in zip(rows, WRITTEN, strict=True):
         assert row[:2] == (text + "Z", text)
-        assert [json.loads(value) for value in row[2:]] == [[text + "Z"], {"d": text[: text.index("T")]}, {"k": text + "Z"}]
+        assert [json.loads(value) for value in row[2:]] == [
+            [text + "Z"],
+            {"d": text[: text.index("T")]},
+            {"k": text + "Z"},
+        ]
 
 
 def test_sqlite_stores_minus_zero_as_zero(tmp_path, context):

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
-from holdfast.sources import growing
+from holdfast.sources.files import growing_source as growing
 
 from .conftest import SECOND, Driver
 

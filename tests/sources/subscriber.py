@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 from holdfast.sources.reader import SourceContext
 
 SCHEMA = Schema.of("patient string, ts timestamp, number bigint")

@@ -10,7 +10,7 @@ import holdfast as hf
 from holdfast.errors import SourceError, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.sources import read
-from holdfast.sources.records import Record
+from holdfast.sources.live.wire import Record
 
 from .conftest import SECOND
 from .test_feed import Post, sent, zones
@@ -71,7 +71,13 @@ def test_a_row_ahead_of_an_iterator_is_found_in_its_table(judged):
     import pyarrow as pa
 
     def rows(*zone_ahead):
-        return pa.table({"ts": [NOW + timedelta(days=d) for _, d in zone_ahead], "zone": [z for z, _ in zone_ahead], "celsius": [1.0] * len(zone_ahead)})
+        return pa.table(
+            {
+                "ts": [NOW + timedelta(days=d) for _, d in zone_ahead],
+                "zone": [z for z, _ in zone_ahead],
+                "celsius": [1.0] * len(zone_ahead),
+            }
+        )
 
     judged.set(on_ahead="fail")
     with pytest.raises(SourceError, match="element 3 .*ahead"):
@@ -166,7 +172,7 @@ def test_live_sources_have_a_bound_and_recordings_none():
     schema = "ts timestamp, zone int"
     process.source("a", hf.read.lines("tcp://127.0.0.1:9000"), schema=schema)
     process.source("b", hf.read.lines("tcp://127.0.0.1:9001"), schema=schema, ahead="1 minute", on_ahead="drop")
-    process.source("c", hf.read.iterator(lambda: []), schema=schema)
+    process.source("c", hf.read.iterator(list), schema=schema)
     process.source("d", hf.read.files("x/*.csv"), schema=schema)
     found = {each.name: (each.ahead_ms, each.on_ahead) for each in process.graph().sources}
     assert found["a"] == (600_000, "quarantine")

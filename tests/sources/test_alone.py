@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from holdfast.graph.schemas import Schema
-from holdfast.sources.alone import objects_alone
-from holdfast.sources.bad import Terms
-from holdfast.sources.records import Record, parse_records, split_payload
+from holdfast.sources.live.wire import Record, parse_records, split_payload
+from holdfast.sources.parse.alone import objects_alone
+from holdfast.sources.parse.bad import Terms
 
 from .test_lines import Listening, line
 
@@ -93,7 +93,7 @@ def test_a_byte_order_mark_means_the_same_wherever_it_stands():
 
 NULLS = """
 import pyarrow as pa
-from holdfast.sources.text import parsed as parsed_text
+from holdfast.sources.parse.text import parsed as parsed_text
 from tests.sources.test_alone import Schema, honest, hostile, parsed
 for raw in (b'null', b' null ', b'{"sender":"A"} null', b'{"sender":"A"}\\nnull\\n{"sender":"A"}'):
     rows, bad = parsed([honest('B', 1), hostile(raw), honest('B', 2)], missing='null')
@@ -129,7 +129,7 @@ def test_a_bare_null_ends_nobodys_program():
         (b'{"a":"{"} null {"b":"}"}', False),
         (b'{"a":1}{"b":2}', False),
         (b'{"a":1}{}', False),
-        (b'{{}', False),
+        (b"{{}", False),
         (b"{", False),
         (b"}", False),
         (b"", False),
@@ -160,8 +160,16 @@ FRAGMENTS = [
 # Half a record, and what makes the number of rows right again.
 OBJECT = b'{"sender":"A","number":1,"text":"t","value":1}'
 HALVES = {
-    "json": [OBJECT[:-1] + b',"x":', OBJECT[:-1] + b',"x":[', b"}" + 2 * OBJECT, b"]}" + 2 * OBJECT, b"}", b"", 2 * OBJECT],
-    "csv": [b'A,1,"t', b't",1', b't",1\nA,1,t,1', b'A,1,t,"1', b'A,1,t,1\rA,1,t,1', b"", b'A,1,t"t,"'],
+    "json": [
+        OBJECT[:-1] + b',"x":',
+        OBJECT[:-1] + b',"x":[',
+        b"}" + 2 * OBJECT,
+        b"]}" + 2 * OBJECT,
+        b"}",
+        b"",
+        2 * OBJECT,
+    ],
+    "csv": [b'A,1,"t', b't",1', b't",1\nA,1,t,1', b'A,1,t,"1', b"A,1,t,1\rA,1,t,1", b"", b'A,1,t"t,"'],
 }
 
 
@@ -177,16 +185,27 @@ def random_batch(chance, format):
     for _ in range(chance.randrange(1, 14)):
         if chance.random() < 0.6:
             number += 1
-            row = {"sender": chance.choice("BCD"), "number": number, "text": random_text(chance), "value": chance.choice([0.5, -1.25, 1e300])}
+            row = {
+                "sender": chance.choice("BCD"),
+                "number": number,
+                "text": random_text(chance),
+                "value": chance.choice([0.5, -1.25, 1e300]),
+            }
             if format == "json":
-                extra = {"more": {"a": [random_text(chance), {random_text(chance): None}]}} if chance.random() < 0.3 else {}
+                extra = (
+                    {"more": {"a": [random_text(chance), {random_text(chance): None}]}} if chance.random() < 0.3 else {}
+                )
                 raw = json.dumps(row | extra, ensure_ascii=chance.random() < 0.5).encode()
                 blanks = chance.choice([b"", b" ", b"\r", b"\t"])
                 items.append(Record(blanks + raw + blanks, where=row["sender"]))
             else:
                 row["text"] = row["text"] or "x"
                 quoted = '"' + row["text"].replace('"', '""') + '"'
-                items.append(Record(f"{row['sender']},{number},{quoted},{row['value']!r}".encode(), {}, "csv", where=row["sender"]))
+                items.append(
+                    Record(
+                        f"{row['sender']},{number},{quoted},{row['value']!r}".encode(), {}, "csv", where=row["sender"]
+                    )
+                )
             expected.append(row)
             continue
         if chance.random() < 0.5:
@@ -206,7 +225,10 @@ def test_every_honest_row_is_there_once_whatever_the_others_send(format, batches
     for case in range(batches):
         items, expected = random_batch(chance, format)
         rows, bad = parsed(items)
-        assert [row for row in rows if row["sender"] in ("B", "C", "D")] == expected, (seed, [item.raw for item in items])
+        assert [row for row in rows if row["sender"] in ("B", "C", "D")] == expected, (
+            seed,
+            [item.raw for item in items],
+        )
         # What a hostile record says of itself is its own affair: it is one row of its own, or bad.
         assert len(rows) + len(bad) == len(items), (seed, [item.raw for item in items])
         assert all(items[each.at].where == "mallory" for each in bad), seed
@@ -219,7 +241,10 @@ def test_every_honest_row_is_there_once_whatever_the_others_send(format, batches
 def test_lines_of_an_honest_client_beside_a_hostile_one_are_all_in_the_log(driver):
     """3,000 honest rows were answered `ok`, 2,649 were in the log."""
     driver.set(bad="drop")
-    half, rest = line(-1).encode().rstrip()[:-1] + b', "x":\n', b"}" + (line(-1) + line(-1)).replace("\n", "").encode() + b"\n"
+    half, rest = (
+        line(-1).encode().rstrip()[:-1] + b', "x":\n',
+        b"}" + (line(-1) + line(-1)).replace("\n", "").encode() + b"\n",
+    )
     done = threading.Event()
 
     def attack(port, raw):

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
-from holdfast.sources import identity, read, text
+from holdfast.sources import identity, read
+from holdfast.sources.parse import text
 
 from .conftest import SECOND, Driver
 
@@ -39,7 +40,9 @@ def write(path, rows: int = ROWS, celsius: float = 20.0) -> None:
     if suffix == "parquet":
         times = pa.array(T0 + np.arange(rows) * SECOND // 4, pa.timestamp("us", "UTC"))
         zones = pa.array((np.arange(rows) % 5).astype("int32"))
-        pq.write_table(pa.table({"ts": times, "zone": zones, "celsius": np.full(rows, celsius)}), path, row_group_size=8)
+        pq.write_table(
+            pa.table({"ts": times, "zone": zones, "celsius": np.full(rows, celsius)}), path, row_group_size=8
+        )
         return
     head = "" if suffix == "jsonl" else "ts,zone,celsius\n"
     opener = gzip.open if suffix.endswith(".gz") else open
@@ -312,7 +315,11 @@ def test_a_frame_read_while_its_file_is_replaced_is_not_kept(driver, tmp_path, m
 
 @pytest.mark.parametrize(
     ("wrong", "code"),
-    [("2023-11-14T22:13:27Z,one,20.0\n", "HF-S006"), (",1,20.0\n", "HF-S007"), ("2020-01-01T00:00:00Z,1,20.0\n", "HF-F004")],
+    [
+        ("2023-11-14T22:13:27Z,one,20.0\n", "HF-S006"),
+        (",1,20.0\n", "HF-S007"),
+        ("2020-01-01T00:00:00Z,1,20.0\n", "HF-F004"),
+    ],
 )
 @pytest.mark.parametrize("at", [1, 17, 30])
 def test_a_line_that_stopped_the_source_can_be_corrected(driver, tmp_path, wrong, code, at):
@@ -332,7 +339,9 @@ def test_a_line_that_stopped_the_source_can_be_corrected(driver, tmp_path, wrong
     # Mended, the frames go on; a change before the line is still refused.
     path.write_text("ts,zone,celsius\n" + "".join(rows))
     again = driver.frames(reader, from_n=1)
-    assert [driver.rows(f.references).to_pylist() for f in again] == [driver.rows(f.references).to_pylist() for f in straight]
+    assert [driver.rows(f.references).to_pylist() for f in again] == [
+        driver.rows(f.references).to_pylist() for f in straight
+    ]
     assert [frame.rows for frame in again[: len(handed)]] == [4] * len(handed)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from holdfast.graph.schemas import Column, Schema, folded
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.records import Record, parse_records
+from holdfast.sources.live.wire import Record, parse_records
+from holdfast.sources.parse.bad import Terms
 from tests.names import NASTY, names
 
 from .conftest import SECOND, Driver

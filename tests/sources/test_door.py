@@ -15,8 +15,8 @@ import pytest
 import holdfast as hf
 from holdfast.errors import UsageError
 from holdfast.sources import read
-from holdfast.sources.addresses import Address
-from holdfast.sources.door import Door, Limits, is_own_host, is_own_origin
+from holdfast.sources.connectors.addresses import Address
+from holdfast.sources.connectors.door import Door, Limits, is_own_host, is_own_origin
 
 from .test_lines import Listening, answers, line
 
@@ -63,7 +63,15 @@ def said(client):
 def test_a_tcp_client_says_the_token_first(driver, monkeypatch):
     monkeypatch.setenv("PROBE_TOKEN", TOKEN)
     with Guarded(driver, "tcp://127.0.0.1:0", token=hf.secret("PROBE_TOKEN")) as listening:
-        for wrong in (line(1), f"token {TOKEN}x\n", f"token {TOKEN[:-1]}\n", "token\n", "\n", f"{TOKEN}\n", f"token\t{TOKEN}\n"):
+        for wrong in (
+            line(1),
+            f"token {TOKEN}x\n",
+            f"token {TOKEN[:-1]}\n",
+            "token\n",
+            "\n",
+            f"{TOKEN}\n",
+            f"token\t{TOKEN}\n",
+        ):
             with listening.tcp() as client:
                 client.sendall((wrong + line(2)).encode())
                 assert said(client).startswith("error token refused")
@@ -79,7 +87,12 @@ def test_a_tcp_client_says_the_token_first(driver, monkeypatch):
 def test_an_http_client_says_the_token_with_every_request(driver):
     with Guarded(driver, "http://127.0.0.1:0/probes", token=TOKEN) as listening:
         body = line(1).encode()
-        for headers in ({}, {"Authorization": f"Bearer {TOKEN}x"}, {"Authorization": TOKEN}, {"Authorization": "Basic eDp5"}):
+        for headers in (
+            {},
+            {"Authorization": f"Bearer {TOKEN}x"},
+            {"Authorization": TOKEN},
+            {"Authorization": "Basic eDp5"},
+        ):
             assert listening.request(body, **headers)[0] == 401
         assert listening.request(line(2).encode(), Authorization=f"Bearer {TOKEN}") == (200, "ok 1\n")
         assert listening.zones() == [2]
@@ -166,7 +179,11 @@ def test_many_who_hold_much_are_refused_and_a_small_one_is_served(driver, url):
     """Six connections with 60 MB and no newline held 410 MB."""
     with Guarded(driver, url, limits={"held_bytes": 2 << 20}) as listening:
         clients = [listening.tcp() for _ in range(6)]
-        head = b"" if url.startswith("tcp") else b"POST /probes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000000\r\n\r\n"
+        head = (
+            b""
+            if url.startswith("tcp")
+            else b"POST /probes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000000\r\n\r\n"
+        )
         tracemalloc.start()
         for client in clients:
             with contextlib.suppress(OSError):
@@ -196,7 +213,12 @@ def test_many_who_hold_much_are_refused_and_a_small_one_is_served(driver, url):
     [
         ("tcp://127.0.0.1:0", b'{"ts":', {"finish_s": 0.3}, "error too slow\n"),
         ("http://127.0.0.1:0/probes", b"POST /probes HT", {"idle_s": 0.3}, "HTTP/1.1 408 "),
-        ("http://127.0.0.1:0/probes", b"POST /probes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc", {"finish_s": 0.3}, "HTTP/1.1 408 "),
+        (
+            "http://127.0.0.1:0/probes",
+            b"POST /probes HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc",
+            {"finish_s": 0.3},
+            "HTTP/1.1 408 ",
+        ),
     ],
 )
 def test_who_does_not_finish_is_told_and_goes(driver, url, begun, limits, told):
@@ -206,7 +228,10 @@ def test_who_does_not_finish_is_told_and_goes(driver, url, begun, limits, told):
 
 
 def test_who_never_says_the_token_goes(driver):
-    with Guarded(driver, "tcp://127.0.0.1:0", token=TOKEN, limits={"greet_s": 0.2}) as listening, listening.tcp() as client:
+    with (
+        Guarded(driver, "tcp://127.0.0.1:0", token=TOKEN, limits={"greet_s": 0.2}) as listening,
+        listening.tcp() as client,
+    ):
         assert said(client) == "error too slow\n"
 
 

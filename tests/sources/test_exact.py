@@ -16,9 +16,9 @@ from holdfast.errors import SourceError, UsageError
 from holdfast.graph.reaching import AFTER_9999
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.records import Record
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
 
 from .conftest import SECOND
 
@@ -141,13 +141,22 @@ def test_a_number_inside_of_a_nested_value_is_not_narrowed_to_another(driver, ki
     assert driver.rows(driver.frames(read.files("b.parquet"))[0].references).column("v").to_pylist() == [None]
 
 
-TOO_GREAT = [("csv", "double", "1e400"), ("csv", "double", "-1e400"), ("csv", "float", "1e39"), ("json", "float", "1e39"), ("json", "double", "1e400")]
+TOO_GREAT = [
+    ("csv", "double", "1e400"),
+    ("csv", "double", "-1e400"),
+    ("csv", "float", "1e39"),
+    ("json", "float", "1e39"),
+    ("json", "double", "1e400"),
+]
 
 
 @pytest.mark.parametrize(("format", "kind", "value"), TOO_GREAT)
 def test_a_number_that_the_declared_type_cannot_hold_is_no_infinite_one(driver, format, kind, value):
     infinite = "-inf" if format == "csv" else "-Infinity"
-    raws = [(f"2023-11-14T22:13:20Z,{each}" if format == "csv" else f'{{"ts": "2023-11-14T22:13:20Z", "v": {each}}}') for each in (1.5, value, infinite)]
+    raws = [
+        (f"2023-11-14T22:13:20Z,{each}" if format == "csv" else f'{{"ts": "2023-11-14T22:13:20Z", "v": {each}}}')
+        for each in (1.5, value, infinite)
+    ]
     terms = Terms(Schema.of(f"ts timestamp, v {kind}"), "probes")
     table, bad = table_of([Record(raw.encode(), format=format) for raw in raws], terms, 0, first_only=False)
     assert (table.column("v").to_pylist(), [each.at for each in bad]) == ([1.5, float("-inf")], [1])
@@ -160,7 +169,11 @@ def test_a_number_that_the_declared_type_cannot_hold_is_no_infinite_one(driver, 
 
 @pytest.mark.parametrize("kind", ["array<float>", "struct<a: float>", "array<struct<a: float>>"])
 def test_a_number_too_great_inside_of_a_nested_value_is_no_infinite_one(kind):
-    value = {"array<float>": "[1, 1e39]", "struct<a: float>": '{"a": 1e39}', "array<struct<a: float>>": '[{"a": 1e39}]'}[kind]
+    value = {
+        "array<float>": "[1, 1e39]",
+        "struct<a: float>": '{"a": 1e39}',
+        "array<struct<a: float>>": '[{"a": 1e39}]',
+    }[kind]
     raws = [f'{{"v": {value}}}'.encode(), b'{"v": null}', f'{{"v": {value.replace("1e39", "Infinity")}}}'.encode()]
     table, bad = table_of(list(map(Record, raws)), Terms(Schema.of(f"v {kind}"), "probes"), 0, first_only=False)
     assert (table.num_rows, [each.at for each in bad]) == (2, [0])
@@ -169,7 +182,11 @@ def test_a_number_too_great_inside_of_a_nested_value_is_no_infinite_one(kind):
 def test_times_of_old_writers_are_the_times_they_wrote(driver):
     """INT96: Arrow made nanoseconds of them, which end in 2262, and begin anew in 1677."""
     driver.set(schema=Schema.of("ts timestamp, v timestamp"))
-    times = [datetime(9999, 12, 31, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC)]
+    times = [
+        datetime(9999, 12, 31, tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=UTC),
+        datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC),
+    ]
     naive = pa.array([each.replace(tzinfo=None) for each in times], pa.timestamp("us"))
     table = pa.table({"ts": pa.array([datetime(2026, 1, 1)] * 3, pa.timestamp("us")), "v": naive})
     pq.write_table(table, driver.folder / "a.parquet", use_deprecated_int96_timestamps=True)
@@ -180,7 +197,9 @@ def test_times_of_old_writers_are_the_times_they_wrote(driver):
 @pytest.mark.parametrize("kind", ["struct<a: float>", "array<float>", "map<string, float>", "float"])
 def test_a_column_of_nulls_only_fits_any_type(driver, kind):
     driver.set(schema=Schema.of(f"ts timestamp, v {kind}"))
-    pq.write_table(pa.table({"ts": pa.array([T0], pa.timestamp("us", "UTC")), "v": pa.nulls(1)}), driver.folder / "a.parquet")
+    pq.write_table(
+        pa.table({"ts": pa.array([T0], pa.timestamp("us", "UTC")), "v": pa.nulls(1)}), driver.folder / "a.parquet"
+    )
     [frame] = driver.frames(read.files("a.parquet"))
     assert driver.rows(frame.references).column("v").to_pylist() == [None]
 
@@ -201,7 +220,9 @@ def test_a_date_in_json_is_text_and_no_number_of_days(driver, kind, good, bad, v
     (driver.folder / "a.jsonl").write_text(f'{{"ts": "2026-01-01T00:00:00Z", "v": {good}}}\n')
     [frame] = driver.frames(read.files("a.jsonl"))
     assert driver.rows(frame.references).column("v").to_pylist() == [value]
-    (driver.folder / "b.jsonl").write_text("".join(f'{{"ts": "2026-01-01T00:00:00Z", "v": {each}}}\n' for each in (good, bad)))
+    (driver.folder / "b.jsonl").write_text(
+        "".join(f'{{"ts": "2026-01-01T00:00:00Z", "v": {each}}}\n' for each in (good, bad))
+    )
     with pytest.raises(SourceError, match=r"HF-S006[^$]*line 2"):
         driver.set(directory=driver.folder / "other").frames(read.files("b.jsonl"))
 

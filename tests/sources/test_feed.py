@@ -10,10 +10,10 @@ import pytest
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.feed import Delivery
-from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.log import SourceLog
-from holdfast.sources.records import Record, split_payload
+from holdfast.sources.live.feed import Delivery
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.logged_source import OpenFeed
+from holdfast.sources.live.wire import Record, split_payload
 from tests.sources.subscriber import logged_rows
 
 from .conftest import SCHEMA, SECOND, Driver
@@ -126,7 +126,7 @@ def test_small_deliveries_make_few_files(driver):
 @pytest.mark.parametrize("in_flight_max", [65_535, 4])
 def test_what_may_still_be_in_flight_is_known_when_the_log_has_forgotten_it(driver, monkeypatch, in_flight_max):
     """A broker that was away for an hour sends again what was logged an hour ago."""
-    monkeypatch.setattr("holdfast.sources.redelivered.IN_FLIGHT_MAX", in_flight_max)
+    monkeypatch.setattr("holdfast.sources.live.redelivered.IN_FLIGHT_MAX", in_flight_max)
 
     def deliveries(numbers, again):
         return [[sent(at, record(at, at), key=f"{at}:x", again=again)] for at in numbers]
@@ -171,7 +171,9 @@ def test_bad_records_are_left_out_as_declared_and_counted(driver, bad):
     assert source.bad == 3
     assert [token for token, _ in post.acked] == ["a", "b", "c"]
     kept = quarantined(driver)
-    assert [each["raw"].encode() for each in kept] == ([] if bad == "drop" else [NOT_JSON.raw, NO_ZONE.raw, NOT_JSON.raw])
+    assert [each["raw"].encode() for each in kept] == (
+        [] if bad == "drop" else [NOT_JSON.raw, NO_ZONE.raw, NOT_JSON.raw]
+    )
     assert all(each["reason"] and each["frame"] is None for each in kept)
 
 
@@ -232,7 +234,9 @@ def test_a_declared_null_is_not_a_missing_field(driver):
 def test_fields_nobody_declared_are_ignored_or_kept(driver, new_columns, expected):
     schema = Schema.of("ts timestamp, zone int, celsius double, _more string")
     declared = schema if new_columns == "keep" else SCHEMA
-    frames = driver.set(schema=declared, new_columns=new_columns).frames(Post([sent("a", record(0, 1, unit="C"), GOOD)]))
+    frames = driver.set(schema=declared, new_columns=new_columns).frames(
+        Post([sent("a", record(0, 1, unit="C"), GOOD)])
+    )
     rows = driver.rows(frames[0].references).to_pylist()
     assert [row.get("_more") for row in rows] == [expected, None]
 

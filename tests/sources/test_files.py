@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import SourceError, UsageError
 from holdfast.graph.schemas import Schema
-from holdfast.sources import read, text
+from holdfast.sources import read
+from holdfast.sources.parse import text
 
 from .conftest import SCHEMA, SECOND, Driver
 
@@ -168,9 +169,7 @@ def test_a_restart_goes_on_with_the_same_frames(tmp_path_factory, recording, lat
     folder = tmp_path_factory.mktemp("restart")
     times, pieces = recording
     for at, (low, high) in enumerate(pieces):
-        pq.write_table(
-            readings(times[low:high]), folder / f"{at}.parquet", row_group_size=max(1, high - low)
-        )
+        pq.write_table(readings(times[low:high]), folder / f"{at}.parquet", row_group_size=max(1, high - low))
     reader = read.files("*.parquet")
     driver = Driver(folder).set(late=late, grace_us=grace_us)
     straight = driver.frames(reader)
@@ -222,7 +221,7 @@ def test_a_restart_does_not_index_what_closed_long_ago(driver, tmp_path, monkeyp
     reader = read.files("*.parquet")
     straight = driver.frames(reader)
     indexed = []
-    from holdfast.sources import cutting
+    from holdfast.sources.files import file_source as cutting
 
     def noting(path, *rest, real=cutting.index_file):
         indexed.append(path)

@@ -9,7 +9,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import SourceError, UsageError
-from holdfast.sources import growing, identity, read, text
+from holdfast.sources import identity, read
+from holdfast.sources.files import growing_source as growing
+from holdfast.sources.parse import text
 
 from .conftest import Driver
 from .growing_files import HEADER, Script, appends, at_once, driven, line, lines, numbers, parquet, refused, told  # noqa: F401
@@ -50,7 +52,10 @@ def test_a_newline_inside_quotes_ends_no_row(driver, tmp_path):
     time = line(0).split(",")[0]
     path.write_text("ts,note\n")
     frames = driven(
-        driver, read.files("a.csv", growing=True), appends(path, f'{time},"one\n'), appends(path, 'two"\n' + f"{line(9).split(',')[0]},x\n")
+        driver,
+        read.files("a.csv", growing=True),
+        appends(path, f'{time},"one\n'),
+        appends(path, 'two"\n' + f"{line(9).split(',')[0]},x\n"),
     )
     assert driver.rows(frames[0].references).column("note").to_pylist() == ["one\ntwo"]
 
@@ -363,13 +368,19 @@ def test_a_look_at_many_files_reads_none_of_them(driver, tmp_path, monkeypatch):
     source = driver.open(reader, from_n=50)
     opened = []
     real = open
-    monkeypatch.setattr("builtins.open", lambda path, *rest, **more: opened.append(str(path)) or real(path, *rest, **more))
+    monkeypatch.setattr(
+        "builtins.open", lambda path, *rest, **more: opened.append(str(path)) or real(path, *rest, **more)
+    )
     list(source.frames(Script(*[lambda: None] * 5)))
-    assert [path for path in opened if "/in/" in path and not path.endswith(("00196.csv", "00197.csv", "00198.csv", "00199.csv"))] == []
+    assert [
+        path
+        for path in opened
+        if "/in/" in path and not path.endswith(("00196.csv", "00197.csv", "00198.csv", "00199.csv"))
+    ] == []
 
 
 def test_what_is_kept_of_frames_stays_bounded(driver, tmp_path, monkeypatch):
-    from holdfast.sources import grown
+    from holdfast.sources.files import grown
 
     monkeypatch.setattr(grown, "SPARE_MAX", 20)
     path = tmp_path / "a.csv"

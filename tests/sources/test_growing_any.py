@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
-from holdfast.records.seals import SealJournal
+from holdfast.journals.seals import SealJournal
 from holdfast.sources import read
-from holdfast.sources.grown import GrownLog
+from holdfast.sources.files.grown import GrownLog
 
 from .conftest import SECOND, Driver
 from .growing_files import HEADER, T0, Script, appends, at_once, driven, line, lines, numbers, parquet, told  # noqa: F401
@@ -33,7 +33,9 @@ class World:
         self.reader = read.files("in", growing=True)
         self.handed: list = []
         self.next_row, self.next_file = 0, 0
-        self.held: dict[str, str] = {}  # what is still to be written of each file: its writer stands in the middle of a line
+        self.held: dict[
+            str, str
+        ] = {}  # what is still to be written of each file: its writer stands in the middle of a line
 
     def rows(self, count: int) -> str:
         self.next_row += count
@@ -75,7 +77,10 @@ class World:
 
     def run(self) -> None:
         """A run in which things happen; it ends, or is killed with a frame in its hands."""
-        actions = [self.random.choice([self.append, self.append, self.new_file, self.rotate]) for _ in range(self.random.randrange(5))]
+        actions = [
+            self.random.choice([self.append, self.append, self.new_file, self.rotate])
+            for _ in range(self.random.randrange(5))
+        ]
         source = self.driver.open(self.reader, len(self.handed) + 1)
         killed_at = len(self.handed) + self.random.randrange(1, 8)
         for frame in source.frames(Script(*actions)):
@@ -114,7 +119,11 @@ def test_any_replacement_of_what_was_used_is_noticed(tmp_path_factory, random):
     world.append()
     world.finish()
     # What a file was when it was used is in the list of frames, if any of its rows were.
-    used = [each for each in GrownLog(world.driver.context.directory).files.values() if each.rows and (each.pos or each.whole)]
+    used = [
+        each
+        for each in GrownLog(world.driver.context.directory).files.values()
+        if each.rows and (each.pos or each.whole)
+    ]
     known = random.choice(used)
     path, stamps = Path(known.path), os.stat(known.path)
     size = known.pos or known.size

@@ -31,7 +31,11 @@ def test_bad_rows_are_set_aside_once(driver, tmp_path, policy, restart):
         frames = driven(driver, reader, more)
 
     assert numbers(driver, frames) == list(range(12))
-    found = [json.loads(row) for file in sorted((tmp_path / "state" / "quarantine").glob("*")) for row in file.read_text().splitlines()]
+    found = [
+        json.loads(row)
+        for file in sorted((tmp_path / "state" / "quarantine").glob("*"))
+        for row in file.read_text().splitlines()
+    ]
     assert [each["raw"] for each in found] == (["x,1,1", "no", "y,2,2"] if policy == "quarantine" else [])
     if found:
         assert f"{path}, line 7" in found[0]["reason"]
@@ -122,7 +126,9 @@ def test_a_file_of_carriage_returns_alone_is_not_an_empty_one(driver):
 
 
 def test_a_bad_row_with_signs_that_end_a_line_elsewhere_does_not_stop_the_next_start(driver):
-    (driver.folder / "a.csv").write_text(HEADER + lines(0, 6) + "half\u2028a\x85row,x,y\n" + lines(6, 12), encoding="utf-8")
+    (driver.folder / "a.csv").write_text(
+        HEADER + lines(0, 6) + "half\u2028a\x85row,x,y\n" + lines(6, 12), encoding="utf-8"
+    )
     reader = read.files("a.csv", growing=True)
     driver.set(bad="quarantine")
     first = readings(driver, driven(driver, reader))

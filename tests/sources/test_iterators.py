@@ -15,8 +15,8 @@ from holdfast.errors import SourceError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.parse.bad import Terms
 
 from .conftest import SCHEMA, SECOND, Driver
 
@@ -137,7 +137,7 @@ def test_by_arrival_an_element_is_in_the_frame_in_which_it_came(driver):
         clock.now_s += 1.0
         closing.join(30)
     assert zones(driver, found) == [[0], [1], [2]]
-    assert driver.frames(read.iterator(lambda: [], bounded=True))[:3] == found
+    assert driver.frames(read.iterator(list, bounded=True))[:3] == found
     source.close()
 
 
@@ -281,10 +281,12 @@ def test_by_arrival_a_clock_that_jumped_between_two_runs_is_told_before_anything
 
 
 def test_by_arrival_a_long_silence_is_closed_in_parts(driver, monkeypatch):
-    monkeypatch.setattr("holdfast.sources.ingest.CLOSED_AT_ONCE_MAX", 100)
+    monkeypatch.setattr("holdfast.sources.live.logged_source.CLOSED_AT_ONCE_MAX", 100)
     driver.clock = days_ago(350 / 86_400)
     sizes = []
-    source = driver.set(time=None, monotonic=time.monotonic).open(read.iterator(lambda: threading.Event().wait(5) and [], bounded=False))
+    source = driver.set(time=None, monotonic=time.monotonic).open(
+        read.iterator(lambda: threading.Event().wait(5) and [], bounded=False)
+    )
     seal = source._seal
 
     def counted(*given):
@@ -306,7 +308,10 @@ def test_by_arrival_what_was_taken_before_the_clock_jumped_is_in_a_frame(driver,
         yield {"zone": 7, "ts": None, "celsius": None}
         over.wait(20)
 
-    source, stop = driver.set(time=None, monotonic=Clock()).open(read.iterator(sensor, bounded=False)), threading.Event()
+    source, stop = (
+        driver.set(time=None, monotonic=Clock()).open(read.iterator(sensor, bounded=False)),
+        threading.Event(),
+    )
     taking = threading.Thread(target=lambda: list(source.frames(stop)))
     taking.start()
     while not source.logged:
@@ -320,6 +325,6 @@ def test_by_arrival_what_was_taken_before_the_clock_jumped_is_in_a_frame(driver,
     source, found = driver.open(read.iterator(sensor, bounded=False)), []
     with pytest.raises(SourceError, match="HF-S008"):
         for frame in source.frames(threading.Event()):
-            found.append(frame)  # noqa: PERF402  what came before the error counts
+            found.append(frame)
     source.close()
     assert zones(driver, [frame for frame in found if frame.rows]) == [[7]]

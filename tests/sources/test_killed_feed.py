@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.sources.feed import Delivery
-from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.records import Record
+from holdfast.sources.live.feed import Delivery
+from holdfast.sources.live.logged_source import OpenFeed
+from holdfast.sources.live.wire import Record
 
 from .conftest import Driver
 
@@ -105,7 +105,9 @@ def dies_at(monkeypatch, call):
     lot=st.integers(1, 4),
     small=st.booleans(),
 )
-def test_whatever_it_was_writing_every_element_is_there_once(tmp_path_factory, loses_acks, sizes, step, kills, lot, small):
+def test_whatever_it_was_writing_every_element_is_there_once(
+    tmp_path_factory, loses_acks, sizes, step, kills, lot, small
+):
     steps = [step if at % 3 else -step for at in range(len(sizes))]
     sender = Sender(messages(sizes, steps), lot, small, loses_acks)
     driver = Driver(tmp_path_factory.mktemp("killed"))

@@ -179,13 +179,20 @@ def test_what_cannot_be_listened_to_is_refused_when_it_is_declared(url, options,
 
 @pytest.mark.parametrize(
     ("header", "status"),
-    [("Content-Encoding: gzip", 415), ("Content-Encoding: identity", 200), ("Transfer-Encoding: chunked", 411), ("transfer-encoding: identity", 411)],
+    [
+        ("Content-Encoding: gzip", 415),
+        ("Content-Encoding: identity", 200),
+        ("Transfer-Encoding: chunked", 411),
+        ("transfer-encoding: identity", 411),
+    ],
 )
 def test_a_body_that_is_not_what_it_says_is_refused(driver, header, status):
     """A chunk's length is a line too; as text of CSV it would be a row."""
     with Listening(driver, "http://127.0.0.1:0/x") as listening, listening.tcp() as client:
         body = line(1)
-        client.sendall(f"POST /x HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        client.sendall(
+            f"POST /x HTTP/1.1\r\nHost: 127.0.0.1\r\n{header}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+        )
         assert client.recv(1000).startswith(b"HTTP/1.1 %d " % status)
         assert listening.zones() == [1] * (status == 200)
 

@@ -10,7 +10,7 @@ import xxhash
 
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 from holdfast.sources.reader import SourceFrame
 from holdfast.sources.reference import load
 
@@ -156,7 +156,7 @@ def test_a_column_declared_later_is_null_in_what_was_logged_before(log, tmp_path
     again.append(5, pa.table({"unit": ["C"], "x": [5]}))
     rows = [row for chunk in again.chunks() for row in again.table(chunk).to_pylist()]
     assert rows[-3:] == [{"unit": None, "x": 3}, {"unit": None, "x": 4}, {"unit": "C", "x": 5}]
-    [sealed] = [found for found in again.sealed(3)]
+    [sealed] = list(again.sealed(3))
     [batch] = load(sealed.references[0], wider)
     assert batch.to_pylist() == [{"unit": None, "x": 2}]
 

@@ -93,7 +93,9 @@ def test_each_row_keeps_the_topic_it_came_under_whatever_else_comes(broker, tmp_
     rows = logged_rows(tmp_path / "s" / "log")
     honest = [(row["patient"], row["number"]) for row in rows if not row["patient"].startswith("mallory")]
     assert honest == [(f"p{number % 7}", number) for number in range(60)]
-    assert all(row["number"] % 6 == 5 for row in rows if row["patient"].startswith("mallory")), "the object beside the 5"
+    assert all(row["number"] % 6 == 5 for row in rows if row["patient"].startswith("mallory")), (
+        "the object beside the 5"
+    )
 
 
 def test_the_columns_of_a_topic_never_come_from_the_payload(broker, tmp_path):
@@ -255,7 +257,9 @@ def test_kills_of_either_side_lose_no_row_and_double_none(tmp_path, id):
         try:
             for part in range(2):
                 first = part * total // 2
-                sender = threading.Thread(target=broker.publish, args=([message(n) for n in range(first, first + total // 2)],))
+                sender = threading.Thread(
+                    target=broker.publish, args=([message(n) for n in range(first, first + total // 2)],)
+                )
                 before = moves()
                 sender.start()
                 until(lambda n=before: moves() > n)

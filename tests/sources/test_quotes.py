@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 from holdfast.errors import SourceError, UsageError
 from holdfast.frames.clock import FrameClock
 from holdfast.graph.schemas import Schema
-from holdfast.sources import growing, quotes, read, stretches
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
-from holdfast.sources.records import Record
+from holdfast.sources import read
+from holdfast.sources.files import growing_source as growing
+from holdfast.sources.files import stretches
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse import quotes
+from holdfast.sources.parse.bad import Terms
+from holdfast.sources.parse.quotes import first_row_end, is_open, last_row_end, mark_of, row_ends
 
 from .conftest import SECOND, Driver
 from .growing_files import Script, at_once, driven  # noqa: F401
@@ -42,13 +45,18 @@ def test_rows_end_where_arrow_ends_them(words):
         if not row.strip(b"\n"):
             continue
         options = arrow_csv.ReadOptions(column_names=[f"c{at}" for at in range(wide)])
-        parsing = arrow_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda found: counted.append(found) or "skip")
+        parsing = arrow_csv.ParseOptions(
+            newlines_in_values=True, invalid_row_handler=lambda found: counted.append(found) or "skip"
+        )
         counted: list[object] = []
         table = arrow_csv.read_csv(pa.BufferReader(row), options, parsing)
         assert table.num_rows + len(counted) == 1
 
 
-@given(st.lists(st.sampled_from(['"', ",", "\n", "a", '""', ',"', '",', '\n"', '"\n']), max_size=60).map("".join), st.sampled_from([None, 4, 9]))
+@given(
+    st.lists(st.sampled_from(['"', ",", "\n", "a", '""', ',"', '",', '\n"', '"\n']), max_size=60).map("".join),
+    st.sampled_from([None, 4, 9]),
+)
 def test_counting_quotes_tells_what_looking_at_each_tells(words, limit):
     block = words.encode()
     counted = last_row_end(block, MARK, limit), is_open(block, MARK, limit)
@@ -61,7 +69,15 @@ def test_a_quote_inside_of_a_field_is_a_sign_like_any_other(driver, tmp_path):
     """By number they were odd up to the first newline of the quoted text, so the row was cut there into two others."""
     driver.set(schema=NOTES)
     path = tmp_path / "a.csv"
-    path.write_text("ts,size,note\n" + TIME.format(0) + ',5",plain\n' + TIME.format(0) + ',6" pipe,"one\ntwo"\n' + TIME.format(9) + ",7,last\n")
+    path.write_text(
+        "ts,size,note\n"
+        + TIME.format(0)
+        + ',5",plain\n'
+        + TIME.format(0)
+        + ',6" pipe,"one\ntwo"\n'
+        + TIME.format(9)
+        + ",7,last\n"
+    )
     expected = [('5"', "plain"), ('6" pipe', "one\ntwo")]
 
     for reader in (read.files("a.csv"), read.files("a.csv", growing=True)):
@@ -74,7 +90,9 @@ def test_a_quote_inside_of_a_field_is_a_sign_like_any_other(driver, tmp_path):
 def test_a_quote_that_is_not_closed_is_a_bad_row_of_a_file(driver, tmp_path):
     """All rows behind it were its text, and nobody was told."""
     driver.set(schema=NOTES)
-    (tmp_path / "a.csv").write_text("ts,size,note\n" + "".join(f'{TIME.format(n)},1,{"x" if n != 3 else chr(34) + "x"}\n' for n in range(8)))
+    (tmp_path / "a.csv").write_text(
+        "ts,size,note\n" + "".join(f"{TIME.format(n)},1,{'x' if n != 3 else chr(34) + 'x'}\n" for n in range(8))
+    )
     with pytest.raises(SourceError, match=r"HF-S006[^$]*line 5[^$]*not closed"):
         driver.frames(read.files("a.csv"))
 
@@ -172,7 +190,10 @@ def test_a_byte_order_mark_inside_of_a_file_is_a_bad_row(driver, tmp_path, befor
     assert driver.set(directory=tmp_path / "other").frames(read.files("a.csv"))[0].rows == 1 + bool(before)
 
 
-@pytest.mark.parametrize("given", [{"delimiter": "||"}, {"delimiter": "§"}, {"quote": ""}, {"delimiter": ";", "quote": ";"}, {"missing": "nul"}])
+@pytest.mark.parametrize(
+    "given",
+    [{"delimiter": "||"}, {"delimiter": "§"}, {"quote": ""}, {"delimiter": ";", "quote": ";"}, {"missing": "nul"}],
+)
 def test_signs_that_are_none_are_refused_when_they_are_declared(given):
     with pytest.raises(UsageError, match="HF-C034"):
         read.files("a.csv", **given)
@@ -182,14 +203,30 @@ def test_signs_that_are_none_are_refused_when_they_are_declared(given):
 
 
 FIELDS = ["x", '"q"', '"a\nb"', '5"', '"open', 'a"b', '""', "", "\ufeffz", '"a""b\r\n"', " ", '"x" y', "\r"]
-OBJECTS = ['{"s": "x", TS}', '{"s": null, TS}', '{"s": 1, TS}', '{TS}', ' {"s": "y", TS} {"s": "z", TS}', '\ufeff{"s": "x", TS}', '{"s": "', "null"]
+OBJECTS = [
+    '{"s": "x", TS}',
+    '{"s": null, TS}',
+    '{"s": 1, TS}',
+    "{TS}",
+    ' {"s": "y", TS} {"s": "z", TS}',
+    '\ufeff{"s": "x", TS}',
+    '{"s": "',
+    "null",
+]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), name=st.sampled_from(["a.csv", "a.jsonl"]))
-def test_hostile_rows_are_the_same_good_and_bad_ones_however_the_file_grew(tmp_path_factory, monkeypatch_module, data, name):
+def test_hostile_rows_are_the_same_good_and_bad_ones_however_the_file_grew(
+    tmp_path_factory, monkeypatch_module, data, name
+):
     monkeypatch_module.setattr(stretches, "QUOTED_MAX", 60)
-    drawn = data.draw(st.lists(st.tuples(st.sampled_from(FIELDS if name == "a.csv" else OBJECTS), st.sampled_from(["\n", "\r\n", "\n\n"])), max_size=12))
+    drawn = data.draw(
+        st.lists(
+            st.tuples(st.sampled_from(FIELDS if name == "a.csv" else OBJECTS), st.sampled_from(["\n", "\r\n", "\n\n"])),
+            max_size=12,
+        )
+    )
     rows = []
     for at, (words, end) in enumerate([*drawn, *[("end" if name == "a.csv" else '{"s": "end", TS}', "\n")] * 8]):
         time = f"2023-11-14T22:13:{20 + at}Z"

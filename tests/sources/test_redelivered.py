@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.frames.sums import write_arrow
 from holdfast.graph.schemas import Schema
-from holdfast.sources.log import SourceLog
-from holdfast.sources.redelivered import Redelivered
+from holdfast.sources.live.log import SourceLog
+from holdfast.sources.live.redelivered import Redelivered
 
 #: Dates and times before the year 1 and after 9999, which Python's own types cannot hold, beside ordinary ones.
 IDS = [
@@ -37,10 +37,12 @@ def test_ids_are_known_again_in_the_next_run(tmp_path, kind, ids):
 
 def test_ids_that_an_earlier_version_saved_are_known(tmp_path):
     log, file = SourceLog(tmp_path / "log", Schema.of("id date")), tmp_path / "redelivered.arrow"
-    saved = pa.table({"id": pa.array([date(2026, 1, 1)])}).replace_schema_metadata({"batches": '[[1, 1, [], 1]]'})
+    saved = pa.table({"id": pa.array([date(2026, 1, 1)])}).replace_schema_metadata({"batches": "[[1, 1, [], 1]]"})
     write_arrow(file, saved)
     assert Redelivered(file, log, "id").without_known(pa.table({"id": pa.array([date(2026, 1, 1)])})).num_rows == 0
-    saved = pa.table({"id": pa.array([datetime(2026, 1, 1, tzinfo=UTC)])}).replace_schema_metadata({"batches": '[[1, 1, [], 1]]'})
+    saved = pa.table({"id": pa.array([datetime(2026, 1, 1, tzinfo=UTC)])}).replace_schema_metadata(
+        {"batches": "[[1, 1, [], 1]]"}
+    )
     write_arrow(file, saved)
     again = pa.table({"id": pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))})
     assert Redelivered(file, log, "id").without_known(again).num_rows == 0
@@ -64,7 +66,11 @@ def test_values_of_the_column_that_id_named_before_are_no_ids_of_another(tmp_pat
 
 
 def test_ids_outlive_a_run_without_id(tmp_path):
-    log, file, table = SourceLog(tmp_path / "log", Schema.of("a bigint")), tmp_path / "redelivered.arrow", pa.table({"a": [7]})
+    log, file, table = (
+        SourceLog(tmp_path / "log", Schema.of("a bigint")),
+        tmp_path / "redelivered.arrow",
+        pa.table({"a": [7]}),
+    )
     before = Redelivered(file, log, "a")
     before.saw(1, table, {})
     before.outlive({1})

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from holdfast.errors import SourceError
 from holdfast.frames.cut import times_of
-from holdfast.records.asides import write_aside
-from holdfast.sources.bad import Terms
-from holdfast.sources.ingest import OpenFeed
-from holdfast.sources.records import Record
+from holdfast.journals.asides import write_aside
+from holdfast.sources.live.logged_source import OpenFeed
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
 
 from .conftest import SCHEMA, SECOND, Driver
 from .test_feed import Post, quarantined, record, sent, zones
@@ -201,7 +201,9 @@ def test_every_row_that_was_acknowledged_is_in_one_frame_or_apart_or_was_dropped
         error, frames = None, []
         try:
             for frame in driver.open(post).frames(threading.Event()):
-                assert handed.setdefault(frame.n, frame.checksum) == frame.checksum, "a frame that was handed out changed"
+                assert handed.setdefault(frame.n, frame.checksum) == frame.checksum, (
+                    "a frame that was handed out changed"
+                )
                 frames.append(frame)
                 if kill_after is not None and len(frames) >= kill_after:
                     break
@@ -220,13 +222,21 @@ def test_every_row_that_was_acknowledged_is_in_one_frame_or_apart_or_was_dropped
     assert not todo and error is None and kill_after is None, "it did not get past"
     found = Counter(flat(driver, frames))
     aside = Counter(apart(driver, frames))
-    bad = Counter(json.loads(each["raw"] + ("" if each["raw"].endswith("}") else "}"))["zone"] for each in quarantined(driver))
+    bad = Counter(
+        json.loads(each["raw"] + ("" if each["raw"].endswith("}") else "}"))["zone"] for each in quarantined(driver)
+    )
     for path in sorted((driver.context.directory / "quarantine").glob("ahead-*.parquet")):
         bad.update(pq.read_table(path).column("zone").to_pylist())
     assert all(times == 1 for counted in (found, aside, bad) for times in counted.values())
     assert not (found & aside) and not (found & bad) and not (aside & bad)
     assert set(found | aside | bad) <= set(range(number))
     gone = number - sum((found + aside + bad).values())
-    late = sum(frame.late_rows for frame in frames) - sum(aside.values()) - sum(admitted_late(driver, each) for each in frames)
-    assert gone == dropped - sum(bad.values()) + late, f"{gone} rows are nowhere; {dropped} were counted as bad, {late} as late"
+    late = (
+        sum(frame.late_rows for frame in frames)
+        - sum(aside.values())
+        - sum(admitted_late(driver, each) for each in frames)
+    )
+    assert gone == dropped - sum(bad.values()) + late, (
+        f"{gone} rows are nowhere; {dropped} were counted as bad, {late} as late"
+    )
     assert acked == set(sizes)

@@ -11,9 +11,9 @@ import pytest
 from holdfast.errors import SourceError
 from holdfast.graph.schemas import Schema
 from holdfast.sources import read
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.records import Record
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
 
 from .growing_files import at_once, driven  # noqa: F401
 
@@ -43,7 +43,10 @@ def test_a_field_missing_inside_of_a_struct_is_missed(raw, name):
     assert len(rows) == 1 and not bad
 
 
-@pytest.mark.parametrize("raw", [WHOLE, '{"v": null, "s": null, "l": null}', '{"v": 1, "s": {"a": null, "t": null}, "l": [null, {"a": null}]}'])
+@pytest.mark.parametrize(
+    "raw",
+    [WHOLE, '{"v": null, "s": null, "l": null}', '{"v": 1, "s": {"a": null, "t": null}, "l": [null, {"a": null}]}'],
+)
 def test_a_null_inside_of_a_struct_is_none_that_is_missing(raw):
     for item in (Record(raw.encode()), json.loads(raw)):
         assert taken([item], DEEP) == ([json.loads(raw)], [])
@@ -89,7 +92,12 @@ def test_what_nobody_declared_in_python_rows_and_tables_is_kept_or_refused():
     assert "s.x, l.y, _more" in bad.reason
     with pytest.raises(SourceError, match=r"HF-S014[^$]*s\.x, l\.y, _more"):
         taken([pa.Table.from_pylist([row])], schema, new_columns="fail")
-    table, [bad] = table_of([{"v": 1}, pa.table({"v": [1], "x": [2]})], Terms(Schema.of("v int"), "probes", new_columns="fail"), 0, first_only=True)
+    table, [bad] = table_of(
+        [{"v": 1}, pa.table({"v": [1], "x": [2]})],
+        Terms(Schema.of("v int"), "probes", new_columns="fail"),
+        0,
+        first_only=True,
+    )
     assert (table.num_rows, bad.at, bad.error.code) == (1, 1, "HF-S014")
     [found], _ = taken([{"v": 1, "d": Decimal("1.10")}], "v int, _more string", new_columns="keep")
     assert json.loads(found["_more"]) == {"d": "1.10"}

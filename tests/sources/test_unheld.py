@@ -10,14 +10,16 @@ import holdfast as hf
 from holdfast.errors import SourceError
 from holdfast.graph.reaching import AFTER_9999, BEFORE_1, NUL, not_held_below
 from holdfast.graph.schemas import Schema
-from holdfast.sources.bad import Terms
-from holdfast.sources.elements import table_of
-from holdfast.sources.records import Record
-from holdfast.sources.unheld import held
+from holdfast.sources.live.elements import table_of
+from holdfast.sources.live.wire import Record
+from holdfast.sources.parse.bad import Terms
+from holdfast.sources.parse.unheld import held
 
 from .test_feed import Post, quarantined, sent
 
-SCHEMA = Schema.of("ts timestamp, name string, at timestamp, day date, deep struct<s: array<string>, m: map<string, timestamp>>")
+SCHEMA = Schema.of(
+    "ts timestamp, name string, at timestamp, day date, deep struct<s: array<string>, m: map<string, timestamp>>"
+)
 UNHELD = {NUL: "table", BEFORE_1: "table", AFTER_9999: "table"}
 
 
@@ -75,7 +77,12 @@ def test_values_are_found_wherever_they_are(item):
 
 
 def test_what_every_sink_holds_is_taken():
-    edge = {"at": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), "day": date(1, 1, 1), "name": "\u0001", "ts": None}
+    edge = {
+        "at": datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
+        "day": date(1, 1, 1),
+        "name": "\u0001",
+        "ts": None,
+    }
     row = edge | {"deep": {"s": ["x", None], "m": [("k", datetime(1, 1, 1, tzinfo=UTC))]}}
     table, bad = table_of([row, row], Terms(SCHEMA, "s", unheld=UNHELD), 0, first_only=False)
     assert table.num_rows == 2 and bad == []

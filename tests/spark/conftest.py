@@ -9,6 +9,42 @@ from pathlib import Path
 
 import pytest
 
+from tests.spark.checksums import Checksums
+
+CHECKSUMS = Checksums()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--record-checksums", action="store_true", help="write tests/spark/checksums.json (see checksums.py)"
+    )
+
+
+def pytest_sessionfinish(session):
+    if session.config.getoption("--record-checksums", False):
+        CHECKSUMS.record()
+
+
+@pytest.fixture(autouse=True)
+def same_frames_as_recorded(request, monkeypatch):
+    """Whatever a test is about: the frames it makes are the ones it made when they were recorded."""
+    from holdfast.engine.unit.sealing import Sealer
+
+    test = request.node.nodeid.removeprefix("tests/spark/")
+    CHECKSUMS.begin(test)
+    plain = Sealer.seal
+
+    def seal(self, *args, **kwargs):
+        sealed = plain(self, *args, **kwargs)
+        for stream, frame in sealed.items():
+            CHECKSUMS.sealed(test, stream, frame.n, frame.checksum)
+        return sealed
+
+    monkeypatch.setattr(Sealer, "seal", seal)
+    yield
+    if not request.config.getoption("--record-checksums", False):
+        assert CHECKSUMS.differing(test) == []
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
@@ -17,7 +53,7 @@ def spark(tmp_path_factory):
     Without the second compiler: in runs of seconds it costs as much as the work. Java would then keep
     room for 48 MB of compiled code, which the plans of all tests fill: it dies of that, or stops compiling.
     """
-    from holdfast.engine.session import close_session, open_session
+    from holdfast.engine.session.session import close_session, open_session
 
     conf = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
     session = open_session(tmp_path_factory.mktemp("state"), conf=conf)
@@ -35,9 +71,16 @@ def straight(tmp_path_factory):
 
     log = tmp_path_factory.mktemp("one_core") / "log"
     made: dict[str, Outcome] = {}
-    with open(log, "wb") as said, subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.one_core"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
-    ) as runner:
+    with (
+        open(log, "wb") as said,
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.one_core"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as runner,
+    ):
 
         def of(name: str) -> Outcome:
             if name not in made:

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.faults import points
+from holdfast import failpoints as points
 from holdfast.faults.plans import Fault, environment, homes_of
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 
 HOSTS = ("h1", "h2", "h3")
 FRAMES = 20
@@ -57,17 +57,25 @@ def counted(state: pd.DataFrame, warm: pd.DataFrame):
     return out.groupby("zone", as_index=False).agg(n=("n", "last")), out[["ts", "zone", "n"]]
 
 
-def plant(folder: Path, protection, *, hosts=HOSTS, backup=None, spark_state: bool = False, **settings) -> hf.StreamProcess:
+def plant(
+    folder: Path, protection, *, hosts=HOSTS, backup=None, spark_state: bool = False, **settings
+) -> hf.StreamProcess:
     """A diamond of three keyed units: rises and counted read warm, joined reads both."""
     made = hf.StreamProcess("plant", frame="1 second", time="ts", hosts=hosts, backup=backup, **settings)
     made.protect(protection)
-    made.source("readings", hf.read.files(str(folder / "readings" / "*.parquet")), schema="ts timestamp, zone int, celsius double")
+    made.source(
+        "readings",
+        hf.read.files(str(folder / "readings" / "*.parquet")),
+        schema="ts timestamp, zone int, celsius double",
+    )
 
     @made.operator(over="frame", apart=True)
     def warm(readings):
         return readings.where("celsius > 50")
 
-    made.keyed("zone", state="last double, seen bigint", emits="ts timestamp, zone int, rise double, seen bigint")(rises)
+    made.keyed("zone", state="last double, seen bigint", emits="ts timestamp, zone int, rise double, seen bigint")(
+        rises
+    )
     made.keyed("zone", state="n bigint", emits="ts timestamp, zone int, n bigint")(counted)
     if spark_state:
 
@@ -79,7 +87,9 @@ def plant(folder: Path, protection, *, hosts=HOSTS, backup=None, spark_state: bo
                 .select(F.col("window.start").alias("ts"), "zone", "seen", "n")
             )
     else:
-        made.join("joined", left="rises", right="counted", on="zone", within="100 ms", emits=["ts", "zone", "seen", "n"])
+        made.join(
+            "joined", left="rises", right="counted", on="zone", within="100 ms", emits=["ts", "zone", "seen", "n"]
+        )
     made.sink("joined", hf.write.sqlite(str(folder / "out.db"), "joined"))
     made.sink("counted", hf.write.sqlite(str(folder / "counted.db"), "counted"))
     return made
@@ -131,7 +141,7 @@ def run(folder: Path, spark, process, *faults: Fault, watch=lambda run: None, un
 def _give_up(run) -> None:
     """With all there is to know: a test that hangs tells nothing."""
     faulthandler.dump_traceback(all_threads=True)
-    run._board.fail(AssertionError(f"the run hangs: {run.status()}"))
+    run.parts.board.fail(AssertionError(f"the run hangs: {run.status()}"))
 
 
 def said(folder: Path) -> list[str]:

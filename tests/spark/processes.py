@@ -127,7 +127,9 @@ def keyed() -> hf.StreamProcess:
 
 def _aggregate(**window) -> hf.StreamProcess:
     p = _process("aggregate")
-    p.aggregate("summary", of="a", by="zone", emits={"n": "count(*)", "total": "sum(count)", "mean": "avg(celsius)"}, **window)
+    p.aggregate(
+        "summary", of="a", by="zone", emits={"n": "count(*)", "total": "sum(count)", "mean": "avg(celsius)"}, **window
+    )
     p.sink("summary", _keep())
     return p
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine import statefiles
+from holdfast.engine.unit import state_files as statefiles
 from holdfast.faults.plans import Fault
 from holdfast.hosts import containers
 from holdfast.hosts.changelogs import version_of
@@ -29,7 +29,9 @@ def rows(tmp_path_factory):
         keys = np.arange(KEYS) if n == 0 else draw.choice(KEYS, TOUCHED, replace=False)
         ts = n * 1_000_000 + np.linspace(0, 999_999, len(keys)).astype("int64")
         columns = {"key": keys, "value": draw.integers(0, 1_000_000, len(keys))}
-        pq.write_table(pa.table({"ts": pa.array(ts, pa.timestamp("us", "UTC")), **columns}), folder / f"{n:03d}.parquet")
+        pq.write_table(
+            pa.table({"ts": pa.array(ts, pa.timestamp("us", "UTC")), **columns}), folder / f"{n:03d}.parquet"
+        )
     return folder
 
 
@@ -88,4 +90,6 @@ def test_spark_state_comes_back_from_a_base_older_than_its_snapshots(busy, rows,
     for each in restored:
         bases = {version_of(name)[0] for name in each.files if name.endswith(".zip")}
         newest = max(version_of(name)[0] for name in each.files if name.endswith(".changelog"))
-        assert any(max(bases, default=0) < version < newest for version in made), "Spark made no snapshot since the base"
+        assert any(max(bases, default=0) < version < newest for version in made), (
+            "Spark made no snapshot since the base"
+        )

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.control import call
+from holdfast.engine.observe.control import call
 from holdfast.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,14 +74,15 @@ class Folder:
         lines = [f"{time},{second % 3},{celsius(second)}" for time, second in zip(times, seconds, strict=True)]
         (self.path / "probes.csv").write_text("\n".join(["ts,zone,celsius", *lines, ""]))
 
-    def process(self, operators: str, *, read: str = '"probes.csv"', schema: str = "ts timestamp, zone int, celsius double") -> None:
+    def process(
+        self, operators: str, *, read: str = '"probes.csv"', schema: str = "ts timestamp, zone int, celsius double"
+    ) -> None:
         (self.path / "kiln.py").write_text(
             "from pathlib import Path\n"
             "from pyspark.sql import functions as F\n"
             "import holdfast as hf\n"
             'p = hf.StreamProcess("kiln", frame="1 second", time="ts")\n'
-            f'p.source("probes", hf.read.files({read}), schema="{schema}")\n'
-            + textwrap.dedent(operators)
+            f'p.source("probes", hf.read.files({read}), schema="{schema}")\n' + textwrap.dedent(operators)
         )
 
     @property
@@ -165,7 +166,11 @@ def nothing_runs(folder: Folder):
     return found
 
 
-@produces("a source file that is missing", "a column of another type than declared", "a declared column the file does not have")
+@produces(
+    "a source file that is missing",
+    "a column of another type than declared",
+    "a declared column the file does not have",
+)
 def unfit_source(folder: Folder):
     found = {}
     folder.process(WARM, read='"prubes/*.csv"')
@@ -175,7 +180,10 @@ def unfit_source(folder: Folder):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "zone": [1], "celsius": ["hot"]}), folder.path / "a.parquet")
+    pq.write_table(
+        pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "zone": [1], "celsius": ["hot"]}),
+        folder.path / "a.parquet",
+    )
     folder.process(WARM, read='"a.parquet"')
     found["a column of another type than declared"] = folder.holdfast("run", "kiln.py")
     assert folder.written() == []
@@ -299,7 +307,9 @@ def killed_and_held(folder: Folder):
     run.send_signal(signal.SIGKILL)
     killed = folder.end(run)
     # What it had sealed and not yet written is written by the next run, whatever the disk is like.
-    before = max([*folder.written(), *(int(path.name[:8]) for path in (folder.state / "streams" / "warm").glob("*.arrow"))])
+    before = max(
+        [*folder.written(), *(int(path.name[:8]) for path in (folder.state / "streams" / "warm").glob("*.arrow"))]
+    )
 
     run = folder.begin("run", "kiln.py", HOLDFAST_DISK_RESERVE=str(10**18))
     status = folder.reaches(run, lambda status: any(unit["state"] == "HELD" for unit in status["units"]))

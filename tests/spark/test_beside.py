@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import holdfast as hf
-from holdfast.engine.beside import Beside
-from holdfast.engine.run import start_graph
+from holdfast.engine.protect.shadow import Beside
+from holdfast.engine.run.run import start_graph
 from holdfast.hosts.stores import OpenStore
 
 FRAMES, STOPPED_AT = 14, 10
@@ -28,7 +28,9 @@ def rows() -> pd.DataFrame:
     draw = np.random.default_rng(7)
     times = np.sort(draw.integers(0, FRAMES * 1_000_000, FRAMES * 10))
     ts = pd.to_datetime(1_700_000_000_000_000 + times, unit="us", utc=True)
-    return pd.DataFrame({"ts": ts, "k": draw.integers(0, 3, len(ts)).astype("int32"), "value": draw.integers(0, 100, len(ts))})
+    return pd.DataFrame(
+        {"ts": ts, "k": draw.integers(0, 3, len(ts)).astype("int32"), "value": draw.integers(0, 100, len(ts))}
+    )
 
 
 def expected(upto: int) -> list[tuple]:
@@ -86,7 +88,9 @@ def test_a_process_goes_on_from_a_protection_beside_the_declared_one(spark, tmp_
     (first / "state").mkdir()
     (first / "state" / "identity").write_text(IDENTITY)
     graph = chain(first, hf.none, hosts=("h1", "h2")).graph()
-    with start_graph(graph, state=first / "state", until_frame=STOPPED_AT, spark=spark, beside=beside, frames_at_once=1) as run:
+    with start_graph(
+        graph, state=first / "state", until_frame=STOPPED_AT, spark=spark, beside=beside, frames_at_once=1
+    ) as run:
         run.wait()
 
     assert content(first) == expected(STOPPED_AT)

@@ -17,9 +17,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.types import infer
+from holdfast.declare.loading import load
+from holdfast.engine.check.types import infer
 from holdfast.errors import Finding
-from holdfast.graph.loading import load
 from tests.graph.test_broken_examples import BROKEN, NAMES, marked, needs_spark
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -301,7 +301,9 @@ def test_float_sums_are_pinned_or_refused(name, spark):
 
 def test_exact_sums_are_not_pinned(spark):
     def exact(probes):
-        return probes.groupBy("zone").agg(F.sum(F.col("celsius").cast("decimal(12,3)")).alias("x"), F.sum("zone").alias("y"))
+        return probes.groupBy("zone").agg(
+            F.sum(F.col("celsius").cast("decimal(12,3)")).alias("x"), F.sum("zone").alias("y")
+        )
 
     assert checked(exact, spark, chunks=4) == ([], False)
 

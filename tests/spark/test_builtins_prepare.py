@@ -177,9 +177,7 @@ def test_a_join_is_sparks_join_with_a_condition_on_time(spark):
     left, right = (readings(60, seed).select(schema.names) for seed in (1, 2))
     machine = SmallMachine(keyed)
     outs = []
-    for (n, one, boundary, since), (_, two, _, _) in zip(
-        frames_of(left, 21), frames_of(right, 21), strict=True
-    ):
+    for (n, one, boundary, since), (_, two, _, _) in zip(frames_of(left, 21), frames_of(right, 21), strict=True):
         ports = [prepared(spark, keyed, rows, port) for port, rows in enumerate((one, two))]
         outs.append(machine.frame(*ports, n=n, boundary=boundary, since=since))
     a, b = spark.createDataFrame(left).alias("a"), spark.createDataFrame(right).alias("b")
@@ -209,9 +207,7 @@ def test_row_wise_built_ins(spark):
     df = spark.createDataFrame(readings(60)).selectExpr("zone", "celsius")
     hot = apply_rowwise("filter", {"where": "celsius > 0"}, [df], ["hot"])["hot"]
     both = apply_rowwise("union", {}, [df, df.selectExpr("celsius", "zone")], ["both"])["both"]
-    parts = apply_rowwise(
-        "split", {"into": {"hot": "celsius > 0", "cold": "celsius <= 0"}}, [df], ["s.hot", "s.cold"]
-    )
+    parts = apply_rowwise("split", {"into": {"hot": "celsius > 0", "cold": "celsius <= 0"}}, [df], ["s.hot", "s.cold"])
     mapped = apply_rowwise("map", {"select": ["zone", "celsius * 2 as twice"]}, [df], ["m"])["m"]
     assert both.columns == ["zone", "celsius"] and both.count() == 120
     assert Counter(parts["s.hot"].collect()) == Counter(hot.collect())

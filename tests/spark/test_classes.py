@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.classes import MADE, class_archive, classes_options, spark_jars
-from holdfast.engine.java import Java, cache_dir, find_java
+from holdfast.engine.session.class_archive import MADE, class_archive, classes_options, spark_jars
+from holdfast.engine.session.java import Java, cache_dir, find_java
 
 ROOT = Path(__file__).resolve().parents[2]
 
 OPENED = """
 import sys
-from holdfast.engine.session import close_session, jvm_pid, open_session
+from holdfast.engine.session.session import close_session, jvm_pid, open_session
 session = open_session(sys.argv[1])
 mapped = {line.split()[-1] for line in open(f"/proc/{jvm_pid(session)}/maps") if ".jsa" in line}
 assert session.range(3).count() == 3
@@ -73,7 +73,13 @@ def test_a_session_opens_beside_a_truncated_archive(prepared, tmp_path):
 
 def start_java(java: Java, *options: str, classes: str = "") -> subprocess.CompletedProcess:
     """The quickest program in Spark's jars; what the JVM does with an archive it does before."""
-    command = [java.home / "bin" / "java", *options, "-cp", classes or f"{spark_jars()}/*", "org.apache.spark.launcher.Main"]
+    command = [
+        java.home / "bin" / "java",
+        *options,
+        "-cp",
+        classes or f"{spark_jars()}/*",
+        "org.apache.spark.launcher.Main",
+    ]
     return subprocess.run(command, capture_output=True, text=True)
 
 

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import holdfast as hf
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
-from holdfast.sources.cutting import OpenFiles
+from holdfast.sources.files.file_source import OpenFiles
 
-ROWS = [{"ts": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=350 * n), "v": n} for n in range(23)]  # eight seconds
+ROWS = [
+    {"ts": datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=350 * n), "v": n} for n in range(23)
+]  # eight seconds
 LAST = 8
 
 

@@ -18,15 +18,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import holdfast as hf
-from holdfast.engine.types import infer
+from holdfast.engine.check.types import infer
 from holdfast.graph.reserved import RESERVED
-from holdfast.graph.schemas import Column, Schema, named, quoted
+from holdfast.graph.schemas import Column, Schema, named
 from holdfast.graph.units import cut
+from holdfast.quoting import quoted
 from tests.names import NASTY, WORST
 
 SECONDS = 4  # enough that a unit takes several frames at once
 # Names of the aggregates' and joins' own state may not be those of a key; they stand among the columns.
-TIME, KEY, OTHER, STATE = "Zeit.`punkt` \U0001f600", "Schl\u00fc\u00df`e``l", 'x"y\'?%s', "select \\"
+TIME, KEY, OTHER, STATE = "Zeit.`punkt` \U0001f600", "Schl\u00fc\u00df`e``l", "x\"y'?%s", "select \\"
 NAMES = {"ts": TIME, "k": KEY, "m": OTHER, "s": STATE} | {f"c{at}": name for at, name in enumerate(WORST)}
 PLAIN = {plain: plain for plain in NAMES}
 
@@ -60,7 +61,9 @@ def declare(folder, names: dict[str, str], postgres: str) -> hf.StreamProcess:
         by = (F.col(quoted(time)), F.col(quoted(key)))
         return probes.groupBy(*by).agg(*(F.sum(quoted(c)).alias(c) for c in cs))
 
-    @process.keyed(key, other, state=f"{quoted(state)} bigint", emits=Schema.of(rows(names).select([key, other, *cs]).schema).ddl)
+    @process.keyed(
+        key, other, state=f"{quoted(state)} bigint", emits=Schema.of(rows(names).select([key, other, *cs]).schema).ddl
+    )
     def keyed(state, framed):
         tops = framed.groupby([key, other], as_index=False)[cs].max()
         both = state.merge(tops[[key, other, cs[0]]], on=[key, other], how="right")
@@ -70,12 +73,19 @@ def declare(folder, names: dict[str, str], postgres: str) -> hf.StreamProcess:
 
     process.filter("filtered", of="probes", where=" and ".join(f"{quoted(c)} > -6" for c in cs))
     process.map("starred", of="filtered", select=["*"])
-    process.map("mapped", of="probes", select=[quoted(time), quoted(key), *(f"{quoted(c)} + 1 as {quoted(c)}" for c in cs)])
+    process.map(
+        "mapped", of="probes", select=[quoted(time), quoted(key), *(f"{quoted(c)} + 1 as {quoted(c)}" for c in cs)]
+    )
     process.split("parts", of="mapped", into={"low": f"{quoted(cs[1])} < 20", "high": f"{quoted(cs[1])} >= 20"})
     process.union("both", of=["parts.low", "parts.high"])
-    emits = {c: f"{function}({quoted(c)})" for c, function in zip(cs, ["max", "sum", "first", "last", "count_distinct"] * 20, strict=False)}
+    emits = {
+        c: f"{function}({quoted(c)})"
+        for c, function in zip(cs, ["max", "sum", "first", "last", "count_distinct"] * 20, strict=False)
+    }
     process.aggregate("running", of="mapped", by=[key], emits=emits)
-    process.aggregate("windows", of="mapped", by=[key], window="2 seconds", every="1 second", emits={time: "window_start", **emits})
+    process.aggregate(
+        "windows", of="mapped", by=[key], window="2 seconds", every="1 second", emits={time: "window_start", **emits}
+    )
     process.aggregate("sessions", of="mapped", by=[key], session="300 ms", emits={time: "window_start", **emits})
     process.aggregate("counted", of="mapped", by=[key], window=hf.rows(3), emits=emits)
     picked = [quoted(key), *(f"{quoted(c)} as {quoted(c + '~')}" for c in cs), *(quoted(f"{c}_right") for c in cs[:9])]
@@ -129,7 +139,10 @@ def test_any_names_go_through_every_operator_into_every_sink(spark, tmp_path, po
         process.run(spark=spark)
         found[which] = tables(folder, postgres.url)
     for name, (columns, plain) in found["plain"].items():
-        renamed = [re.sub(r"^(c\d+|[a-z]+)(~|_right)?$", lambda each: NAMES.get(each[1], each[1]) + (each[2] or ""), old) for old in columns]
+        renamed = [
+            re.sub(r"^(c\d+|[a-z]+)(~|_right)?$", lambda each: NAMES.get(each[1], each[1]) + (each[2] or ""), old)
+            for old in columns
+        ]
         assert found["nasty"][name][0] == renamed, name
         assert found["nasty"][name][1] == plain and plain, name
 
@@ -140,15 +153,143 @@ def test_spark_reads_our_names_as_we_wrote_them(spark):
     assert tuple(read.names) == NASTY == tuple(field.dataType.names[0] for field in read)
     assert Schema.of(read) == schema
     # Words of Spark's SQL; ours goes without quotes where a name is letters and digits.
-    words = (
-        "add after all alter analyze and anti any array as asc at between both by case cast catalog check collate column commit constraint "
-        "create cross current_date current_time current_user database day delete desc describe distinct div drop else end escape except "
-        "exists explain false fetch filter for foreign from full function global grant group grouping having hour if ignore in index inner "
-        "insert intersect interval into is join key lateral leading left like limit local map merge minus month natural no not null nulls of "
-        "offset on only or order outer over overlaps partition pivot primary range references replace right rollup row rows schema select "
-        "semi session set some struct table tablesample then time timestamp to trailing true truncate union unique unknown unpivot update "
-        "use user using values view when where window with within year zone"
-    ).split()
+    words = [
+        "add",
+        "after",
+        "all",
+        "alter",
+        "analyze",
+        "and",
+        "anti",
+        "any",
+        "array",
+        "as",
+        "asc",
+        "at",
+        "between",
+        "both",
+        "by",
+        "case",
+        "cast",
+        "catalog",
+        "check",
+        "collate",
+        "column",
+        "commit",
+        "constraint",
+        "create",
+        "cross",
+        "current_date",
+        "current_time",
+        "current_user",
+        "database",
+        "day",
+        "delete",
+        "desc",
+        "describe",
+        "distinct",
+        "div",
+        "drop",
+        "else",
+        "end",
+        "escape",
+        "except",
+        "exists",
+        "explain",
+        "false",
+        "fetch",
+        "filter",
+        "for",
+        "foreign",
+        "from",
+        "full",
+        "function",
+        "global",
+        "grant",
+        "group",
+        "grouping",
+        "having",
+        "hour",
+        "if",
+        "ignore",
+        "in",
+        "index",
+        "inner",
+        "insert",
+        "intersect",
+        "interval",
+        "into",
+        "is",
+        "join",
+        "key",
+        "lateral",
+        "leading",
+        "left",
+        "like",
+        "limit",
+        "local",
+        "map",
+        "merge",
+        "minus",
+        "month",
+        "natural",
+        "no",
+        "not",
+        "null",
+        "nulls",
+        "of",
+        "offset",
+        "on",
+        "only",
+        "or",
+        "order",
+        "outer",
+        "over",
+        "overlaps",
+        "partition",
+        "pivot",
+        "primary",
+        "range",
+        "references",
+        "replace",
+        "right",
+        "rollup",
+        "row",
+        "rows",
+        "schema",
+        "select",
+        "semi",
+        "session",
+        "set",
+        "some",
+        "struct",
+        "table",
+        "tablesample",
+        "then",
+        "time",
+        "timestamp",
+        "to",
+        "trailing",
+        "true",
+        "truncate",
+        "union",
+        "unique",
+        "unknown",
+        "unpivot",
+        "update",
+        "use",
+        "user",
+        "using",
+        "values",
+        "view",
+        "when",
+        "where",
+        "window",
+        "with",
+        "within",
+        "year",
+        "zone",
+    ]
     assert StructType.fromDDL(Schema(tuple(Column(word, "int") for word in words)).ddl).names == words
 
 

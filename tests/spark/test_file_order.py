@@ -13,8 +13,8 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine import unit as engine_unit
-from holdfast.engine.types import infer
+from holdfast.engine.check.types import infer
+from holdfast.engine.unit import query as engine_unit
 from holdfast.graph.options import AGGREGATES
 from holdfast.testing.runs import KeepingWriter
 
@@ -81,13 +81,15 @@ ALL = {
     f"{function}_{column}": f"{function}({column})"
     for function in AGGREGATES
     for column in ("v", "d", "x", "y", "name", "tags")
-    if column in EXACT and not function.startswith(("var", "std"))
-    or column in ("x", "y") and function in ("min", "max", "first", "last", "count", "count_distinct")
+    if (column in EXACT and not function.startswith(("var", "std")))
+    or (column in ("x", "y") and function in ("min", "max", "first", "last", "count", "count_distinct"))
     or function in ("first", "last", "count")
 }
 SOME = {name: ALL[name] for name in ("sum_v", "avg_d", "min_y", "max_x", "first_name", "last_tags", "count_distinct_y")}
 # Sums of float and double: in which order they are added up is seen in their last digits.
-FLOATS = {f"{function}_z": f"{function}(z)" for function in AGGREGATES if function.startswith(("sum", "avg", "var", "std"))}
+FLOATS = {
+    f"{function}_z": f"{function}(z)" for function in AGGREGATES if function.startswith(("sum", "avg", "var", "std"))
+}
 WINDOWS = {
     "running": {},
     "tumbling": {"window": "2 seconds"},
@@ -132,13 +134,18 @@ def frames(folder, spark, tables, **settings) -> dict[str, dict[int, str]]:
     for name, options in WINDOWS.items():
         process.aggregate(name, of="probes", by="zone", emits=ALL if name == "running" else SOME, **options)
     process.aggregate("floats", of="probes", by="zone", emits=FLOATS)
-    process.join("joined", left="probes", right="probes", on=["zone", "v"], within="1 ms", emits=["zone", "v", "x", "x_right"])
+    process.join(
+        "joined", left="probes", right="probes", on=["zone", "v"], within="1 ms", emits=["zone", "v", "x", "x_right"]
+    )
     streams = [*(f"own.{name}" for name in OWN), *WINDOWS, "floats", "asked", "by_rdd", "streamed", "keyed", "joined"]
     writers = {stream: KeepingWriter() for stream in streams}
     for stream, writer in writers.items():
         process.sink(stream, writer)
     process.run(spark=spark)
-    return {stream: {record.n: record.checksum for record, table in writer.kept.values() if table.num_rows} for stream, writer in writers.items()}
+    return {
+        stream: {record.n: record.checksum for record, table in writer.kept.values() if table.num_rows}
+        for stream, writer in writers.items()
+    }
 
 
 def test_the_same_rows_in_another_order_of_the_file_are_the_same_frames(spark, tmp_path, monkeypatch):
@@ -175,7 +182,15 @@ def test_what_ties_gets_one_chunk(spark):
     def adds(probes):
         return probes.groupBy("zone").agg(F.sum("z").alias("z"))
 
-    own = [*OWN.items(), ("adds", adds), ("asks", asks), ("by_rdd", by_rdd), ("ranked", ranked), ("narrow", narrow), ("most", most)]
+    own = [
+        *OWN.items(),
+        ("adds", adds),
+        ("asks", asks),
+        ("by_rdd", by_rdd),
+        ("ranked", ranked),
+        ("narrow", narrow),
+        ("most", most),
+    ]
     for name, function in own:
         function.__name__ = name
         process.operator(function)

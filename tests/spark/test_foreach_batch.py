@@ -14,7 +14,9 @@ SECONDS = 6
 
 def process(folder, function):
     kiln = hf.StreamProcess("kiln", frame="1 second", time="ts", state=str(folder / "state"))
-    kiln.source("probes", hf.read.files(str(folder / "probes.parquet")), schema="ts timestamp, zone int, celsius double")
+    kiln.source(
+        "probes", hf.read.files(str(folder / "probes.parquet")), schema="ts timestamp, zone int, celsius double"
+    )
     kiln.filter("warm", of="probes", where="celsius > 60")
     kiln.sink("warm", hf.write.foreach_batch(function))
     return kiln

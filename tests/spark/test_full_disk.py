@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 import holdfast as hf
-from holdfast.engine import supervisor
+from holdfast.engine.recover import supervisor
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import readings
 from tests.spark.test_scenarios import Seen, begin, process, warm_of, whole
@@ -57,7 +57,9 @@ def make_room(place):
 
 
 @pytest.mark.parametrize(
-    ("fill", "on_host"), [(fill_bytes, False), (fill_inodes, False), (fill_bytes, True)], ids=["state bytes", "state inodes", "host"]
+    ("fill", "on_host"),
+    [(fill_bytes, False), (fill_inodes, False), (fill_bytes, True)],
+    ids=["state bytes", "state inodes", "host"],
 )
 def test_a_full_disk_is_waited_for_and_every_row_is_there(fill, on_host, tmp_path, small_disk, spark, monkeypatch):
     """HF-U081: it ended the run with a bare number of an error. The reserve is taken by another program, so it is met in the middle."""
@@ -72,7 +74,7 @@ def test_a_full_disk_is_waited_for_and_every_row_is_there(fill, on_host, tmp_pat
     p.sink("warm", writer := KeepingWriter())
     seen = Seen()
     with begin(p, home, spark, on_progress=seen, rate="2x") as run:
-        run._disk.reserve_inodes = 0
+        run.parts.disk.reserve_inodes = 0
         run.wait(frame=2)
         fill(small_disk)
         met = seen.wait_for(lambda status: any("full" in unit.why for unit in status.units))
@@ -97,6 +99,6 @@ def test_a_run_starts_once_there_is_room(fill, small_disk, spark, monkeypatch):
     assert refused.value.code == "HF-E062" and "free some space" in refused.value.do and "run again" in refused.value.do
     make_room(small_disk)
     with begin(p, small_disk, spark) as run:
-        run._disk.reserve_inodes = 0
+        run.parts.disk.reserve_inodes = 0
         run.wait()
     assert whole(writer)["count"].to_pylist() == readings(1).to_pandas().query("celsius > 60")["count"].tolist()

@@ -11,7 +11,7 @@ import pytest
 import holdfast as hf
 from holdfast.errors import StateRefused
 from holdfast.faults.plans import Fault
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 from holdfast.records.kept import Kept
 from holdfast.records.trace import trace_frame
 from tests.spark import hosted
@@ -49,7 +49,9 @@ def test_hosts_are_lost_with_a_damaged_copy_and_during_another_recovery(spark, i
         Fault("lose host", "rises", 14, "restoring", at="h3"),
     ]
     moments = []
-    process = hosted.plant(folder, hf.uncoordinated(EVERY), backup=hf.backup(copies=2, key=hf.secret("HOLDFAST_TEST_KEY")))
+    process = hosted.plant(
+        folder, hf.uncoordinated(EVERY), backup=hf.backup(copies=2, key=hf.secret("HOLDFAST_TEST_KEY"))
+    )
     hosted.run(folder, spark, process, *faults, watch=lambda run: moments.append(run.consistency()))
     assert hosted.content(folder) == ideal()
     manifests = [path.read_text() for path in folder.rglob("manifest.json")]
@@ -187,7 +189,8 @@ def test_a_lossy_unit_goes_on_and_says_what_is_lost(kind, spark, ideal, tmp_path
     lost = {n for n, kind in kinds.items() if kind == "lost"}
     assert lost <= set(range(1, 16))
     found, expected = (
-        {n: [row for row in rows["counted"] if row[3] == n] for n in kinds} for rows in (hosted.content(folder), ideal())
+        {n: [row for row in rows["counted"] if row[3] == n] for n in kinds}
+        for rows in (hosted.content(folder), ideal())
     )
     assert all(not found[n] for n in lost)
     # No element that was not lost is missing or twice; only what the state forgot differs.
@@ -217,9 +220,13 @@ def test_a_window_over_a_gap_is_marked_until_it_has_refilled(spark, tmp_path):
         made.map("named", of="per_window", select=["ts", "zone", "n"], apart=True)
         made.place("h3", "per_window")
         made.place("h1", "warm", "named")
-        made.sink("named", hf.write.sqlite(str(folder / "out.db"), "named"), promise=hf.loses(at_most=0.5, wrong_at_most=0.9))
+        made.sink(
+            "named", hf.write.sqlite(str(folder / "out.db"), "named"), promise=hf.loses(at_most=0.5, wrong_at_most=0.9)
+        )
         made.sink("per_window", hf.write.parquet(str(folder / "windows")), promise=hf.loses(at_most=0.5))
-        made.sink("named", hf.write.callback(lambda table, n: heard.update({n: table.schema.metadata[b"mark"]})), name="heard")
+        made.sink(
+            "named", hf.write.callback(lambda table, n: heard.update({n: table.schema.metadata[b"mark"]})), name="heard"
+        )
         return made
 
     folder, ideal = hosted.fresh(tmp_path / "one"), hosted.fresh(tmp_path / "ideal")
@@ -235,20 +242,27 @@ def test_a_window_over_a_gap_is_marked_until_it_has_refilled(spark, tmp_path):
     assert marked and max(marked) < 15 and {*kinds.values()} == {"stable"}, (marked, kinds)
     with sqlite3.connect(folder / "out.db") as one, sqlite3.connect(ideal / "out.db") as other:
         found, expected = (
-            {n: each.execute("select ts, zone, n from named where _frame = ? order by 1, 2", (n,)).fetchall() for n in marks}
+            {
+                n: each.execute("select ts, zone, n from named where _frame = ? order by 1, 2", (n,)).fetchall()
+                for n in marks
+            }
             for each in (one, other)
         )
     differs = {n for n in marks if found[n] != expected[n]}
     assert differs and differs <= marked
     assert {n for n, mark in heard.items() if mark == b"tainted"} == marked
-    lines = [json.loads(line) for line in (folder / "windows" / "_holdfast" / "ledger.jsonl").read_text().splitlines()[1:]]
+    lines = [
+        json.loads(line) for line in (folder / "windows" / "_holdfast" / "ledger.jsonl").read_text().splitlines()[1:]
+    ]
     lost = {line[0] for line in lines if line[1] == "lost"}
     # Which frames are LOST, and for whom, depends on how far each consumer was; what is made over the gap does not.
     assert {*()} < {line[0] for line in lines if line[5] == "tainted"} <= marked
     sinks = {sink.name: sink for sink in done.status().sinks}
     assert sinks["named"].tainted == len(marked) and len(lost) <= sinks["per_window"].lost
     promises = {each.sink: each.state for each in done.status().promises}
-    assert promises == {"named": "kept", "per_window": "BROKEN"}, "wrong_at_most=0.9 allows it, wrong_at_most=0 does not"
+    assert promises == {"named": "kept", "per_window": "BROKEN"}, (
+        "wrong_at_most=0.9 allows it, wrong_at_most=0 does not"
+    )
     found = trace_frame(Kept(folder / "state"), "named", min(marked))
     assert (found.mark, "LOST" in found.why or "lacks frame" in found.why) == ("tainted", True)
 

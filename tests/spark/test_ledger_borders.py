@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.taking_over import adopt_table
+from holdfast.engine.run.adopt_table import adopt_table
 from holdfast.errors import SinkError
 from holdfast.records.kept import Kept
 from holdfast.records.quarantine import set_aside
@@ -30,7 +30,9 @@ def write_rows(folder, seconds, zones=3):
 
 def process(folder, **options):
     kiln = hf.StreamProcess("kiln", frame="1 second", time="ts", state=str(folder / "state"))
-    kiln.source("probes", hf.read.files(str(folder / "in" / "*.parquet")), schema="ts timestamp, zone int, celsius double")
+    kiln.source(
+        "probes", hf.read.files(str(folder / "in" / "*.parquet")), schema="ts timestamp, zone int, celsius double"
+    )
     kiln.filter("warm", of="probes", where="celsius > 60")
     kiln.sink("warm", hf.write.sqlite(str(folder / "warm.db"), "warm", **options))
     return kiln
@@ -63,9 +65,9 @@ def test_a_state_folder_made_anew_is_refused_until_the_table_is_adopted(spark, t
     assert (taken.last, taken.written) == (20_000, 0)
     for _ in range(2):  # and a second time, when all of it is there
         process(tmp_path).run(spark=spark)
-    assert asked(tmp_path, "select count(*), min(celsius), max(celsius), min(_frame) from warm where _frame > 20000") == [
-        (15, 170.0, 174.0, 20_001)
-    ]
+    assert asked(
+        tmp_path, "select count(*), min(celsius), max(celsius), min(_frame) from warm where _frame > 20000"
+    ) == [(15, 170.0, 174.0, 20_001)]
     assert asked(tmp_path, "select count(*) from warm") == [(27,)]
 
 
@@ -94,9 +96,16 @@ def test_a_sink_that_refuses_rows_sets_them_aside_and_goes_on(spark, tmp_path):
 
     def keyed(on_error):
         kiln = hf.StreamProcess("kiln", frame="1 second", time="ts", state=str(tmp_path / "state"))
-        kiln.source("probes", hf.read.files(str(tmp_path / "in" / "*.parquet")), schema="ts timestamp, zone int, celsius double")
+        kiln.source(
+            "probes", hf.read.files(str(tmp_path / "in" / "*.parquet")), schema="ts timestamp, zone int, celsius double"
+        )
         kiln.filter("warm", of="probes", where="celsius > 60")
-        kiln.sink("warm", hf.write.sqlite(str(tmp_path / "warm.db"), "warm", ["zone", "ts"]), promise=hf.lossless, on_error=on_error)
+        kiln.sink(
+            "warm",
+            hf.write.sqlite(str(tmp_path / "warm.db"), "warm", ["zone", "ts"]),
+            promise=hf.lossless,
+            on_error=on_error,
+        )
         return kiln
 
     with pytest.raises(SinkError) as caught:

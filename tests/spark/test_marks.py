@@ -10,7 +10,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.errors import HoldfastError
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 from holdfast.records.kept import Kept
 from holdfast.records.remaking import remake_frame
 from holdfast.records.trace import trace_frame
@@ -32,7 +32,14 @@ def windows(folder, **declared):
     made = hf.StreamProcess("late", frame="1 second", time="ts", restart=hf.restarts(first="1 ms", longest="1 ms"))
     made.source("probes", hf.read.files(str(folder / "in" / "*.parquet")), schema="ts timestamp, zone int, celsius double",
                 late="admit")  # fmt: skip
-    made.aggregate("per_window", of="probes", by="zone", window="2 seconds", emits={"ts": "window_end", "n": "count(*)"}, **declared)
+    made.aggregate(
+        "per_window",
+        of="probes",
+        by="zone",
+        window="2 seconds",
+        emits={"ts": "window_end", "n": "count(*)"},
+        **declared,
+    )
     made.sink("per_window", hf.write.sqlite(str(folder / "out.db"), "per_window"), promise=hf.lossless)
     return made
 
@@ -107,7 +114,11 @@ def test_a_frame_that_a_sink_refuses_is_made_again_after_the_operator_was_fixed(
     assert [promise.state for promise in done.status().promises] == ["kept"]
     with sqlite3.connect(tmp_path / "out.db") as connection:
         assert dict(connection.execute("select zone, n from counted")) == {0: 18, 1: 17}
-    said = [each.what for each in incidents_of(tmp_path / "state") if each.frame == 5 and "remake" in each.what or "made again" in each.what]
+    said = [
+        each.what
+        for each in incidents_of(tmp_path / "state")
+        if (each.frame == 5 and "remake" in each.what) or "made again" in each.what
+    ]
     assert len(said) == 2 and f"its checksum was {old} and is " in said[1] and "is the same" not in said[1]
     with pytest.raises(HoldfastError) as caught:
         remake_frame(tmp_path / "state", "clean", 5, who="ann")

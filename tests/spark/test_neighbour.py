@@ -10,9 +10,9 @@ import sys
 import threading
 from pathlib import Path
 
-from holdfast.engine.callbacks import asks_for_a_token
-from holdfast.engine.session import jvm_pid
-from holdfast.records.incidents import incidents_of
+from holdfast.engine.session.callbacks import asks_for_a_token
+from holdfast.engine.session.session import jvm_pid
+from holdfast.journals.incidents import incidents_of
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import readings
 from tests.spark.test_scenarios import Gate, begin, process, warm_of, whole
@@ -51,7 +51,9 @@ def listening(pid: int) -> set[int]:
             own.add(os.readlink(each).removeprefix("socket:[").removesuffix("]"))
         except OSError:
             continue
-    lines = [line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    lines = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
     return {int(line[1].rpartition(":")[2], 16) for line in lines if line[3] == "0A" and line[9] in own}
 
 
@@ -59,8 +61,12 @@ def attack(ports: set[int]) -> tuple[int, list]:
     command = [sys.executable, "-I", "-S", "-c", NEIGHBOUR, json.dumps(sorted(ports))]
     if os.getuid() == 0:
         try:
-            done = subprocess.run(command, user=NOBODY, group=NOBODY, cwd="/", capture_output=True, text=True, timeout=300)
-        except PermissionError:  # nobody may not look into this environment: then without the token is all that is tried
+            done = subprocess.run(
+                command, user=NOBODY, group=NOBODY, cwd="/", capture_output=True, text=True, timeout=300
+            )
+        except (
+            PermissionError
+        ):  # nobody may not look into this environment: then without the token is all that is tried
             done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     else:
         done = subprocess.run(command, capture_output=True, text=True, timeout=300)

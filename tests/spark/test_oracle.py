@@ -15,16 +15,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.building import Plans
-from holdfast.engine.run import start_graph
+from holdfast.declare.loading import load
+from holdfast.engine.run.run import start_graph
+from holdfast.engine.unit.building import Plans
 from holdfast.faults.keeping import frames_in, output_of, rows_in
 from holdfast.faults.trial import kept_folders, redirected, with_all_kept
-from holdfast.faults.verifying import Bench
-from holdfast.graph.loading import load
 from holdfast.graph.model import Graph
 from holdfast.levels.measuring import measure
 from holdfast.oracle.asking import Asked, told
 from holdfast.oracle.recomputing import recompute
+from holdfast.verify.verifying import Bench
 
 SCHEMA = "ts timestamp, zone int, celsius double, count bigint, name string"
 
@@ -57,11 +57,19 @@ def every_kind(folder: Path) -> hf.StreamProcess:
         pq.write_table(readings(at + 1), folder / f"{source}.parquet")
         p.source(source, hf.read.files(str(folder / f"{source}.parquet")), schema=SCHEMA, late="admit")
     p.param("limit", 75.0, per="zone")
-    sums = {"n": "count(*)", "total": "sum(count)", "mean": "avg(celsius)", "spread": "stddev_samp(celsius)", "low": "min(name)"}
+    sums = {
+        "n": "count(*)",
+        "total": "sum(count)",
+        "mean": "avg(celsius)",
+        "spread": "stddev_samp(celsius)",
+        "low": "min(name)",
+    }
     picks = {"one": "first(name)", "other": "last(count)", "names": "count_distinct(name)"}
     bounds = {"begin": "window_start", "end": "window_end"}
     p.aggregate("running", of="a", by="zone", emits={**sums, **picks})
-    p.aggregate("sliding", of="a", window="4 seconds", every="2 seconds", lateness="1 second", emits={**sums, **picks, **bounds})
+    p.aggregate(
+        "sliding", of="a", window="4 seconds", every="2 seconds", lateness="1 second", emits={**sums, **picks, **bounds}
+    )
     p.aggregate("session", of="a", by="zone", session="400 ms", lateness="500 ms", emits={**sums, **bounds})
     p.aggregate("rows", of="a", by=["zone", "name"], window=hf.rows(5), every=hf.rows(3), emits={**sums, **bounds})
     p.join("pairs", left="a", right="b", on="zone", within="700 ms", how="left")
@@ -119,7 +127,9 @@ def test_every_kind_is_computed_to_the_same_frames_and_a_row_that_lacks_is_found
     graph = every_kind(tmp_path).graph()
     folder = ran(graph, tmp_path / "ideal", spark)
     broken = {sink.name: tampered(folder / "sinks" / sink.name) for sink in graph.sinks}
-    found = {each.output or f"between: {each.stream}": each for each in recompute(graph, folder, spark, count=None, seed=0)}
+    found = {
+        each.output or f"between: {each.stream}": each for each in recompute(graph, folder, spark, count=None, seed=0)
+    }
 
     assert "there is no second way" in found["spark_state"].left_out and not found["spark_state"].frames
     for name, each in found.items():
@@ -258,10 +268,16 @@ def test_what_a_library_or_a_file_remembers_is_found_and_the_same_without_memory
         (tmp_path / "seen").unlink()
     sys.modules.pop("shelf_of_a_library")
     bench = Bench(graph, str(tmp_path / "memory.py"), tmp_path)
-    found = {each.output: each for each in bench.recompute(SimpleNamespace(folder=tmp_path / "ideal"), Asked(2), seed=0)}
+    found = {
+        each.output: each for each in bench.recompute(SimpleNamespace(folder=tmp_path / "ideal"), Asked(2), seed=0)
+    }
 
     assert all(not (each.lost or each.wrong or each.duplicates or each.missing) for each in measure(*outputs))
-    assert {name: bool(each.differs) for name, each in found.items()} == {"cached": True, "filed": True, "mended": False}
+    assert {name: bool(each.differs) for name, each in found.items()} == {
+        "cached": True,
+        "filed": True,
+        "mended": False,
+    }
     assert found["mended"].frames == (1, 4) and found["mended"].rows == 4
     cached, filed = told(found.values())
     assert (cached.code, filed.code) == ("HF-U061", "HF-U061")
@@ -281,7 +297,11 @@ def test_a_function_that_raises_there_and_a_frame_that_is_missing_are_told(spark
 
     @p.operator(over="frame")
     def f(probes):
-        return probes if allowed.exists() else probes.select(F.raise_error(F.lit("not any more")).cast("long").alias("v"), "ts")
+        return (
+            probes
+            if allowed.exists()
+            else probes.select(F.raise_error(F.lit("not any more")).cast("long").alias("v"), "ts")
+        )
 
     p.sink("f", hf.write.console())
     graph = replace(p.graph(), values="hide")

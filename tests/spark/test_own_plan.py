@@ -13,11 +13,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 import holdfast as hf
-from holdfast.engine.types import infer
+from holdfast.engine.check.types import infer
 from holdfast.errors import OperatorError
 from holdfast.graph.units import cut
 
-SECONDS = 3  # frame 1 is the one that would answer for others, 2 and 3 are those it would answer for, alone and together
+SECONDS = (
+    3  # frame 1 is the one that would answer for others, 2 and 3 are those it would answer for, alone and together
+)
 SCHEMA = "ts timestamp, v long"
 
 
@@ -25,9 +27,14 @@ SCHEMA = "ts timestamp, v long"
 def probes(tmp_path):
     """Two rows in each frame; v is 2n and 2n + 1 in frame n + 1."""
     times = [second * 1_000_000 + at for second in range(SECONDS) for at in (1, 2)]
-    table = pa.table({"ts": pa.array(times, pa.timestamp("us", tz="UTC")), "v": pa.array(range(len(times)), pa.int64())})
+    table = pa.table(
+        {"ts": pa.array(times, pa.timestamp("us", tz="UTC")), "v": pa.array(range(len(times)), pa.int64())}
+    )
     pq.write_table(table, tmp_path / "probes.parquet")
-    pq.write_table(pa.table({"v": pa.array(range(100), pa.int64()), "name": [f"n{at}" for at in range(100)]}), tmp_path / "names.parquet")
+    pq.write_table(
+        pa.table({"v": pa.array(range(100), pa.int64()), "name": [f"n{at}" for at in range(100)]}),
+        tmp_path / "names.parquet",
+    )
     return tmp_path
 
 
@@ -291,14 +298,18 @@ def test_what_a_function_does_to_its_input_no_other_function_sees(spark, probes)
         whole = spoiling.withColumn("b", as_it_is("v"))
         for name, how in (("c", quick), ("d", slow)):
             whole = whole.withColumn(name, F.udf(adds, "bigint", **how)("tags"))
-        return whole.selectExpr("ts", "if(b = v and c = v and d = v and nought = 0 and quick + slow = 0, v, -1000) as v")
+        return whole.selectExpr(
+            "ts", "if(b = v and c = v and d = v and nought = 0 and quick + slow = 0, v, -1000) as v"
+        )
 
     def in_groups(probes):
         return probes.groupBy("ts").agg(spoils_and_sums("v").alias("n"), sums("v").alias("v")).select("ts", "v")
 
     def in_windows(probes):
         by = Window.partitionBy("ts")
-        return probes.withColumn("n", spoils_and_sums("v").over(by)).withColumn("v", sums("v").over(by)).select("ts", "v")
+        return (
+            probes.withColumn("n", spoils_and_sums("v").over(by)).withColumn("v", sums("v").over(by)).select("ts", "v")
+        )
 
     def in_parts(probes):
         def change(parts):
@@ -307,7 +318,12 @@ def test_what_a_function_does_to_its_input_no_other_function_sees(spark, probes)
                 part.drop(columns="ts", inplace=True)
                 yield part
 
-        return probes.select("ts", "v").mapInPandas(change, "v bigint").join(probes, "v", "left").selectExpr("v div 2 as v")
+        return (
+            probes.select("ts", "v")
+            .mapInPandas(change, "v bigint")
+            .join(probes, "v", "left")
+            .selectExpr("v div 2 as v")
+        )
 
     def by_group(probes):
         def change(rows):
@@ -316,7 +332,12 @@ def test_what_a_function_does_to_its_input_no_other_function_sees(spark, probes)
             return rows
 
         known = probes.select("ts", "v").cache()
-        return known.groupBy("ts").applyInPandas(change, SCHEMA).selectExpr("ts", "v - 7 as v").where(F.lit(known.count()) >= 0)
+        return (
+            known.groupBy("ts")
+            .applyInPandas(change, SCHEMA)
+            .selectExpr("ts", "v - 7 as v")
+            .where(F.lit(known.count()) >= 0)
+        )
 
     process = kiln(probes, got, spoiling, innocent, in_groups, in_windows, in_parts, by_group, name="spoils")
     units = [set(unit.operators) for unit in cut(process.graph())]
@@ -370,7 +391,9 @@ def test_what_a_function_keeps_in_its_worker_is_refused(spark, probes):
 
     with pytest.raises(OperatorError) as caught:
         kiln(probes, {}, hides, name="hidden").run(spark=spark)
-    assert caught.value.code == "HF-U070" and "'LAST'" in caught.value.what and "'hides_in_a_worker'" in caught.value.what
+    assert (
+        caught.value.code == "HF-U070" and "'LAST'" in caught.value.what and "'hides_in_a_worker'" in caught.value.what
+    )
 
 
 def test_check_refuses_what_cannot_be_right(spark, probes):

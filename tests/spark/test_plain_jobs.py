@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.adopt import read_checkpoint
+from holdfast.engine.plain.adopt import read_checkpoint
 
 FILES = 4
 SCHEMA = "shop string, ts timestamp, amount int"
@@ -29,7 +29,9 @@ def orders(spark, tmp_path):
         rows = [{"shop": f"s{i % 3}", "ts": f"2026-11-15T10:0{n}:{i:02}Z", "amount": n * 100 + i} for i in range(30)]
         file = folder / f"{n}.json"
         file.write_text("\n".join(map(json.dumps, rows)))
-        os.utime(file, (1_700_000_000 + n, 1_700_000_000 + n))  # Spark takes them by age; two may be of one tick of the disk
+        os.utime(
+            file, (1_700_000_000 + n, 1_700_000_000 + n)
+        )  # Spark takes them by age; two may be of one tick of the disk
     return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(folder))
 
 
@@ -92,7 +94,9 @@ def test_a_dead_query_is_restarted_and_reported_and_adopt_says_where_it_stands(s
         written[batch_id] = df.collect()
 
     per_shop = (
-        orders.withWatermark("ts", "1 minute").groupBy(F.window("ts", "1 minute"), "shop").agg(F.sum("amount").alias("amount"))
+        orders.withWatermark("ts", "1 minute")
+        .groupBy(F.window("ts", "1 minute"), "shop")
+        .agg(F.sum("amount").alias("amount"))
     )
     writer = (
         per_shop.writeStream.queryName("sales").outputMode("update").foreachBatch(store)

@@ -29,6 +29,8 @@ def test_a_random_plan_loses_doubles_and_changes_nothing(name, kind, seed, numbe
     ideal = each.ideal(name, graph)
     faulty, hit = each.outputs(graph, work / f"faulty-{name}", tuple(plan))
 
-    assert sum(arrival.rows for output in ideal for arrival in output.arrivals) == FRAMES * 12 * (1 if name == "sp1" else 2)
+    assert sum(arrival.rows for output in ideal for arrival in output.arrivals) == FRAMES * 12 * (
+        1 if name == "sp1" else 2
+    )
     assert all(struck for fault, struck in zip(plan, hit, strict=True) if fault.do == "lose host"), plan
     assert soak_hosts.broken(graph, kind, measure(ideal, faulty)) == [], plan

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.plan import bounded
-from holdfast.engine.types import infer
-from holdfast.engine.worker import BOUNDARY
+from holdfast.engine.check.types import infer
+from holdfast.engine.unit.plan import bounded
+from holdfast.engine.unit.worker import BOUNDARY
 from holdfast.errors import Finding
 
 SCHEMA = "ts timestamp, zone int, celsius double"

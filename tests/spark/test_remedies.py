@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.engine.run import start_graph
-from holdfast.engine.types import infer
+from holdfast.declare.loading import load
+from holdfast.engine.check.types import infer
+from holdfast.engine.run.run import start_graph
 from holdfast.errors import HoldfastError
-from holdfast.graph.loading import load
 
 KILN = """
 import holdfast as hf
@@ -58,7 +58,9 @@ class Kiln:
         self.csv, self.text = folder / "probes.csv", KILN
         self.csv.write_text(ROWS)
 
-    def run(self, *, until: int | None = None, state: str = "state", own: bool = False, **settings) -> HoldfastError | None:
+    def run(
+        self, *, until: int | None = None, state: str = "state", own: bool = False, **settings
+    ) -> HoldfastError | None:
         """None if it ended well."""
         (self.folder / "kiln.py").write_text(self.text)
         try:
@@ -86,7 +88,11 @@ class Kiln:
         return dict(sqlite3.connect(self.folder / "kiln.db").execute("select zone, max(n) from seen group by zone"))
 
     def is_whole(self) -> bool:
-        return len(self.table()) == 2 * FRAMES and len(set(self.table())) == 2 * FRAMES and self.counts() == {1: FRAMES, 2: FRAMES}
+        return (
+            len(self.table()) == 2 * FRAMES
+            and len(set(self.table())) == 2 * FRAMES
+            and self.counts() == {1: FRAMES, 2: FRAMES}
+        )
 
 
 @pytest.fixture
@@ -98,7 +104,9 @@ def kiln(tmp_path, spark, monkeypatch):
 def test_an_operator_that_raised_is_corrected_and_its_frame_taken_again(kiln):
     """HF-O001, HF-O002, HF-O004: frames before it stand, the one that failed is made by the corrected function."""
     good = kiln.text
-    kiln.text = good.replace('return probes.where("celsius > 60")', "return probes.where('raise_error(string(celsius)) is null')")
+    kiln.text = good.replace(
+        'return probes.where("celsius > 60")', "return probes.where('raise_error(string(celsius)) is null')"
+    )
     kiln.refused("HF-O001", "run again")
     kiln.text = good.replace("return out, out", "return out")
     kiln.refused("HF-O002", "return state, out", keep=["seen"])
@@ -190,7 +198,9 @@ def test_a_table_that_is_an_older_copy_is_put_back_or_made_anew(kiln):
     shutil.copy(old, db)
     kiln.text = kiln.text.replace("kiln.db", "other.db")
     assert kiln.run(state="second") is None
-    assert kiln.table(db="other.db") == sqlite3.connect(new).execute("select ts, zone from warm order by 1, 2").fetchall()
+    assert (
+        kiln.table(db="other.db") == sqlite3.connect(new).execute("select ts, zone from warm order by 1, 2").fetchall()
+    )
 
 
 HELD = 'probes.where("celsius < 73 or raise_error(string(celsius)) is null")'
@@ -243,7 +253,11 @@ def test_a_stream_that_stands_behind_catches_up_before_another_unit_makes_it(kil
     assert kiln.run(until=FRAMES + 1) is None
     kiln.text = head + sink + HOT.replace("probes", "warm")
     assert kiln.run() is None
-    assert (kiln.folder / "got").read_text().split("\n") == [*(f"{n} 2" for n in range(1, FRAMES + 1)), f"{FRAMES + 1} 0", ""]
+    assert (kiln.folder / "got").read_text().split("\n") == [
+        *(f"{n} 2" for n in range(1, FRAMES + 1)),
+        f"{FRAMES + 1} 0",
+        "",
+    ]
     assert len(kiln.table("hot")) == 2 * FRAMES
 
 
@@ -393,9 +407,14 @@ def test_a_plan_is_accepted_once_it_is_written_as_the_rule_says(kiln, spark):
     process.source("probes", hf.read.files(str(kiln.csv)), schema="ts timestamp, zone int, celsius double")
     for at, (_, _, good) in enumerate(PLANS.values()):
         good(Renamed(process, f"f{at}"))
-        process.sink(f"f{at}", hf.write.callback(lambda table, n, got=rows.setdefault(at, []): got.extend(table["zone"].to_pylist())))
+        process.sink(
+            f"f{at}",
+            hf.write.callback(lambda table, n, got=rows.setdefault(at, []): got.extend(table["zone"].to_pylist())),
+        )
     process.run(spark=spark)
-    assert {at: sorted(got) for at, got in rows.items()} == dict.fromkeys(range(len(PLANS)), [1] * FRAMES + [2] * FRAMES)
+    assert {at: sorted(got) for at, got in rows.items()} == dict.fromkeys(
+        range(len(PLANS)), [1] * FRAMES + [2] * FRAMES
+    )
 
 
 class Renamed:
@@ -443,7 +462,10 @@ def test_a_stream_of_sparks_is_read_once_its_function_returns_one(spark, tmp_pat
     assert right(spark).isStreaming
     assert found(declared(right), spark) == []
     [finding] = found(declared(of_a_batch), spark)
-    assert finding.code == "HF-S018" and "return spark.readStream...; for files that are there already take hf.read.files" in finding.do
+    assert (
+        finding.code == "HF-S018"
+        and "return spark.readStream...; for files that are there already take hf.read.files" in finding.do
+    )
     process = hf.StreamProcess("rates", frame="1 second", time="ts")
     process.source("rates", hf.read.files(str(tmp_path / "in" / "*.parquet")), schema=schema)
     process.map("all", of="rates", select=["*"])

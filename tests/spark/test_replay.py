@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import holdfast as hf
-from holdfast.engine.replay import start_replay
-from holdfast.engine.starting import start
-from holdfast.records.journal import Journal
+from holdfast.engine.run.replay import start_replay
+from holdfast.engine.run.starting import start
+from holdfast.journals.journal import Journal
 
 SIX = datetime(2026, 1, 5, 6, tzinfo=UTC)
 ROWS = [{"ts": SIX + timedelta(milliseconds=500 * i), "zone": i % 3, "celsius": 60.0 + 3 * i} for i in range(20)]
@@ -45,7 +45,10 @@ def process(here, reader, *, stateful=False):
 
 
 def checksums(folder, stream, unit):
-    return {entry["n"]: entry["outputs"][stream]["checksum"] for entry in Journal(folder / "units" / unit, "commits").entries()}
+    return {
+        entry["n"]: entry["outputs"][stream]["checksum"]
+        for entry in Journal(folder / "units" / unit, "commits").entries()
+    }
 
 
 def rows(here, table):

@@ -29,7 +29,11 @@ def test_damaged_frames_that_wait_for_a_sink_stop_the_run_and_go_on_when_they_ar
 
     def run():
         made = hf.StreamProcess("kiln", frame="1 second", time="ts")
-        made.source("readings", hf.read.files(str(folder / "readings" / "*.parquet")), schema="ts timestamp, zone int, celsius double")
+        made.source(
+            "readings",
+            hf.read.files(str(folder / "readings" / "*.parquet")),
+            schema="ts timestamp, zone int, celsius double",
+        )
 
         @made.operator(over="frame")
         def warm(readings):

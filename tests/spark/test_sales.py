@@ -8,14 +8,15 @@ from pathlib import Path
 
 import psycopg
 
-from holdfast.graph.loading import load
+from holdfast.declare.loading import load
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sales.py"
 
 
 def add_file(folder, number):
     rows = [
-        {"shop": f"s{i % 3}", "ts": f"2026-11-15T10:{number:02}:{i:02}Z", "amount": f"{number}.{i:02}"} for i in range(40)
+        {"shop": f"s{i % 3}", "ts": f"2026-11-15T10:{number:02}:{i:02}Z", "amount": f"{number}.{i:02}"}
+        for i in range(40)
     ]
     whole = folder / f"_{number}.json"
     whole.write_text("\n".join(map(json.dumps, rows)))
@@ -37,13 +38,17 @@ def test_the_moved_job_runs_as_printed(spark, postgres, tmp_path, monkeypatch):
 
     def table():
         with psycopg.connect(postgres.url) as pg:
-            rows = pg.execute("select shop, to_char(minute at time zone 'UTC', 'HH24:MI'), amount from sales").fetchall()
+            rows = pg.execute(
+                "select shop, to_char(minute at time zone 'UTC', 'HH24:MI'), amount from sales"
+            ).fetchall()
         return {(shop, minute): amount for shop, minute, amount in rows}
 
     def runs_until(expected):
         with load(str(EXAMPLE)).start(spark=spark, state=tmp_path / "state") as run:
-            with run._board.changed:  # the table follows what happens on the board
-                assert run._board.changed.wait_for(lambda: table() == expected or run.finished, timeout=120), table()
+            with run.parts.board.changed:  # the table follows what happens on the board
+                assert run.parts.board.changed.wait_for(lambda: table() == expected or run.finished, timeout=120), (
+                    table()
+                )
         return run
 
     expected = add_file(folder, 1) | add_file(folder, 2)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.testing.runs import compare, run_frames
 from tests.spark.processes import PROCESSES, changes_of, inputs_of
 

@@ -22,10 +22,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.run import Run, start_graph
-from holdfast.engine.status import Status
+from holdfast.engine.observe.status import Status
+from holdfast.engine.run.run import Run, start_graph
 from holdfast.errors import HoldfastError, ProcessRefused
-from holdfast.records.journal import Journal
+from holdfast.journals.journal import Journal
 from holdfast.testing.runs import KeepingWriter, compare, run_frames
 from tests.spark.processes import SCHEMA, readings
 from tests.spark.test_same_frames import lose_last_entry
@@ -126,7 +126,9 @@ def test_a_silent_port_and_a_restart_change_no_window(spark):
     stopped = run_frames(p, spark=spark, restarts=[1, 5], **inputs)
 
     compare(straight, stopped, "restarts after frames 1 and 5")
-    counted = {(ts.value // 10**9) - 1_700_000_000: n for ts, n in zip(*straight.both.to_pandas().values.T, strict=True)}
+    counted = {
+        (ts.value // 10**9) - 1_700_000_000: n for ts, n in zip(*straight.both.to_pandas().values.T, strict=True)
+    }
     assert counted == {0: 1, 40: 1, 50: 3, 60: 1}
 
 
@@ -149,7 +151,7 @@ def test_a_stateful_fan_out_has_one_state(branches, tmp_path, spark):
         p.sink(stream, writer)
     with begin(p, tmp_path, spark, until_frame=6) as run:
         run.wait()
-        progress = {unit.unit.name: unit.query.lastProgress for unit in run._units if unit.uses_spark_state}
+        progress = {unit.unit.name: unit.query.lastProgress for unit in run.parts.units if unit.uses_spark_state}
     assert {name: len(each.stateOperators) for name, each in progress.items()} == {"total": 1}
     logs = [path for path in (tmp_path / "state" / "units").rglob("*.changelog") if not path.name.startswith(".")]
     stores = {(path.parent, path.name.split("_")[0]) for path in logs}
@@ -201,7 +203,11 @@ def test_a_sum_does_not_depend_on_the_chunks_it_is_read_in(tmp_path, spark):
             pq.write_table(table.slice(start, stop - start), tmp_path / name / f"{at}.parquet", row_group_size=9_000)
 
     found = {}
-    for files, chunks, streams in (("one", None, ("floats", "exact")), ("three", None, ("floats",)), ("three", 4, ("exact",))):
+    for files, chunks, streams in (
+        ("one", None, ("floats", "exact")),
+        ("three", None, ("floats",)),
+        ("three", 4, ("exact",)),
+    ):
         writers = {stream: KeepingWriter() for stream in streams}
         graph = sums(tmp_path / files, writers, chunks=chunks).graph()
         with start_graph(graph, state=tmp_path / f"state-{files}-{chunks}", spark=spark) as run:
@@ -325,7 +331,7 @@ def test_a_disk_nearly_full_holds_the_sources_until_there_is_room(tmp_path, spar
         assert "disk nearly full" in held.units[0].why
         assert "nothing is lost" in held.units[0].why
         assert (held.frame, held.sources[0].sealed) == (0, 0)
-        run._disk.reserve_bytes = 0  # as if somebody had made room
+        run.parts.disk.reserve_bytes = 0  # as if somebody had made room
         run.wait()
     assert run.status().state == "finished"
     assert whole(writer).num_rows == len(readings(1).to_pandas().query("celsius > 60"))
@@ -364,7 +370,7 @@ def test_a_parameter_set_while_running_holds_from_the_frame_that_is_said(tmp_pat
     with run:
         seen.wait_for(lambda status: any(unit.state == "HELD" for unit in status.units))
         change = run.set(limit=80.0, note="by hand")
-        assert change.frame == max(unit.permitted for unit in run._board.units.values()) + 1
+        assert change.frame == max(unit.permitted for unit in run.parts.board.units.values()) + 1
         assert run.status().params["limit"]["value"] in (60.0, 80.0)
         with pytest.raises(HoldfastError, match="out of range"):
             run.set(limit=101.0)
@@ -449,14 +455,14 @@ def test_late_rows_can_be_an_error(tmp_path, spark):
 
 USERS_OWN = """
 import json, os, sys
-from holdfast.engine.java import find_java
+from holdfast.engine.session.java import find_java
 os.environ["JAVA_HOME"] = str(find_java().home)
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
          .config("spark.sql.shuffle.partitions", "3")
          .config("spark.sql.warehouse.dir", sys.argv[1] + "/warehouse").getOrCreate())
-from holdfast.engine.session import adopt_session
+from holdfast.engine.session.session import adopt_session
 from holdfast.errors import UnitError
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.test_scenarios import process, total_of

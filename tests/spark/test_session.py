@@ -15,8 +15,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from holdfast.engine.session import adopt_session, jvm_pid, open_session, tuned_session
-from holdfast.engine.settings import SETTINGS
+from holdfast.engine.session.session import adopt_session, jvm_pid, open_session, tuned_session
+from holdfast.engine.session.spark_settings import SETTINGS
 from holdfast.errors import UsageError
 
 # Before a session was opened. A shell that starts us in the background has it ignored.
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # One session of each kind in a process of its own: PySpark has one JVM per process.
 WITHOUT_JAVA = """
 import os, signal, sys
-from holdfast.engine.session import close_session, jvm_pid, open_session
+from holdfast.engine.session.session import close_session, jvm_pid, open_session
 asked = signal.getsignal(signal.SIGINT)
 spark = open_session(sys.argv[1])
 assert signal.getsignal(signal.SIGINT) is asked
@@ -51,12 +51,12 @@ print(os.path.exists(f"/proc/{pid}"))
 USERS_OWN = """
 import sys
 from pyspark.sql import SparkSession
-from holdfast.engine.java import find_java
+from holdfast.engine.session.java import find_java
 import os
 os.environ["JAVA_HOME"] = str(find_java().home)
 spark = (SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
          .config("spark.sql.warehouse.dir", sys.argv[1]).getOrCreate())
-from holdfast.engine.session import adopt_session, close_session, open_session, tuned_session
+from holdfast.engine.session.session import adopt_session, close_session, open_session, tuned_session
 from holdfast.errors import UsageError
 try:
     open_session(sys.argv[1])
@@ -210,7 +210,9 @@ def test_a_machine_without_java_streams_with_rocksdb(tmp_path):
 def test_the_users_own_session_is_told_and_left_alone(tmp_path):
     """HF-E003: once it is stopped, as the error says, there is room for one of ours."""
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environ["SPARK_LOCAL_HOSTNAME"] = "localhost"  # plain Spark looks up the name of the machine, which nobody need know
+    environ["SPARK_LOCAL_HOSTNAME"] = (
+        "localhost"  # plain Spark looks up the name of the machine, which nobody need know
+    )
 
     refused, said, partitions, rows, ours = run_script(USERS_OWN, tmp_path, environ)
 

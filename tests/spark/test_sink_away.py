@@ -43,7 +43,7 @@ class Scenario:
                 yield {"ts": START + timedelta(seconds=second), "zone": zone, "celsius": 70.0 + second}
 
     def until(self, holds):
-        board = self.run._board
+        board = self.run.parts.board
         with board.changed:
             assert board.changed.wait_for(
                 lambda: holds({sink.name: sink for sink in self.run.status().sinks}) or self.run.finished, timeout=120
@@ -76,7 +76,7 @@ def test_who_stops_does_not_wait_for_a_server_and_loses_no_row(spark, postgres, 
     assert any("sink server is away" in note for note in run.status().notes)
 
     postgres.start()
-    everything = lambda: Scenario.seconds(0, SECONDS)  # noqa: E731  what was logged already is skipped
+    everything = lambda: Scenario.seconds(0, SECONDS)
     process(tmp_path, postgres.url, everything).run(spark=spark)
     with closing(sqlite3.connect(tmp_path / "warm.db")) as connection:
         expected = connection.execute("select zone, celsius, _frame from warm order by 3, 1").fetchall()

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 import holdfast as hf
 from holdfast.errors import ProcessRefused, SourceError
-from holdfast.sources.log import SourceLog
+from holdfast.sources.live.log import SourceLog
 
 SCHEMA = "shop string, ts timestamp, amount decimal(12,2)"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -24,7 +24,11 @@ PER_FILE = 50
 
 def orders_of(number: int) -> list[dict]:
     return [
-        {"shop": f"s{at % 3}", "ts": START + timedelta(seconds=number * 60 + at), "amount": Decimal(number * PER_FILE + at)}
+        {
+            "shop": f"s{at % 3}",
+            "ts": START + timedelta(seconds=number * 60 + at),
+            "amount": Decimal(number * PER_FILE + at),
+        }
         for at in range(PER_FILE)
     ]
 

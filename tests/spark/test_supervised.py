@@ -18,9 +18,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import holdfast as hf
-from holdfast.engine.run import start_graph
+from holdfast.engine.run.run import start_graph
 from holdfast.errors import OperatorError, UnitError
-from holdfast.records.incidents import incidents_of
+from holdfast.journals.incidents import incidents_of
 from holdfast.testing.runs import KeepingWriter
 from tests.spark.processes import SCHEMA, readings
 from tests.spark.test_scenarios import Seen
@@ -59,7 +59,9 @@ def plant(
     p = hf.StreamProcess("plant", frame="1 second", time="ts", restart=hf.restarts(**{"first": "50 ms", **settings}))
     p.source("a", hf.read.files(str(folder / "a.parquet")), schema=SCHEMA)
 
-    @p.keyed("zone", state="n bigint", emits="zone int, ts timestamp, count bigint, n bigint", apart=True, on_error=on_error)
+    @p.keyed(
+        "zone", state="n bigint", emits="zone int, ts timestamp, count bigint, n bigint", apart=True, on_error=on_error
+    )
     def frail(state, a):
         if trouble is not None:
             trouble(a["count"])
@@ -112,15 +114,19 @@ def count_in_frame(n: int) -> int:
 def test_a_worker_killed_again_and_again_comes_back_and_its_siblings_do_not_wait(spark, tmp_path, undisturbed):
     enough = tmp_path / "enough"
     # Longer than between two looks at the run: whether it restarts is then seen, and not by luck.
-    p, writers = plant(tmp_path, Trouble(str(enough), count_in_frame(3), "kill"), tries=1000, first="2 seconds", longest="2 seconds")
+    p, writers = plant(
+        tmp_path, Trouble(str(enough), count_in_frame(3), "kill"), tries=1000, first="2 seconds", longest="2 seconds"
+    )
     seen, told = Seen(), []
     p._on_degraded = told.append
     with start_graph(p.graph(), state=tmp_path / "state", spark=spark, on_progress=seen) as run:
         status = seen.wait_for(
-            lambda status: (units := units_of(status))
-            and units["frail"].state == "RESTARTING"
-            and units["steady"].state == "DONE"
-            and units["below"].why == "held back by frail (restarting)"
+            lambda status: (
+                (units := units_of(status))
+                and units["frail"].state == "RESTARTING"
+                and units["steady"].state == "DONE"
+                and units["below"].why == "held back by frail (restarting)"
+            )
         )
         enough.touch()
         run.wait()

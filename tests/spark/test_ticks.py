@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.ticks import FrameTicks, publish_permits
+from holdfast.engine.unit.frame_source import FrameTicks, publish_permits
 
 PYTHON, JAVA = FrameTicks.name(), "holdfast.FrameTicks"
 

@@ -11,13 +11,14 @@ Pure: numpy and scipy; no Spark, no clock.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 from scipy.signal import butter, sosfilt
 
-__all__ = ["Cleaned", "Lead", "SILENT_US", "feed", "stretches"]
+__all__ = ["SILENT_US", "Cleaned", "Lead", "feed", "stretches"]
 
 SILENT_US = 1_000_000  # a lead silent for so long begins anew
 _HEARD_US = 2_000_000  # from which the rate is found
@@ -50,8 +51,8 @@ def stretches(last_us: int | None, us: np.ndarray) -> list[tuple[bool, slice]]:
     gap = np.diff(us, prepend=us[0] - SILENT_US if last_us is None else last_us)
     starts = np.flatnonzero(gap >= SILENT_US)
     edges = [0, *(int(at) for at in starts if at), len(us)]
-    anew = set(int(at) for at in starts)
-    return [(lo in anew, slice(lo, hi)) for lo, hi in zip(edges, edges[1:], strict=False)]
+    anew = {int(at) for at in starts}
+    return [(lo in anew, slice(lo, hi)) for lo, hi in itertools.pairwise(edges)]
 
 
 def feed(lead: Lead, us: np.ndarray, mv: np.ndarray) -> Cleaned:

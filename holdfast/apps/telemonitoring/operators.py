@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,12 +25,12 @@ __all__ = ["BEATS", "CLEAN", "beats", "clean"]
 
 KEYS = ["patient", "lead"]
 
-CLEAN = {
+CLEAN: dict[str, Any] = {
     "state": "hz double, offset double, last_us bigint, last_mv double, memory array<double>, "
     "held_us array<bigint>, held_mv array<double>, wake timestamp",
     "emits": "patient string, lead string, ts timestamp, mv double, hz double",
 }
-BEATS = {
+BEATS: dict[str, Any] = {
     "state": "hz double, seen bigint, offset double, band array<double>, window array<double>, filtered array<double>, "
     "slope array<double>, height array<double>, mv array<double>, us array<bigint>, loudest array<double>, "
     "signal array<double>, noise array<double>, intervals array<double>, last bigint, last_us bigint, "
@@ -136,7 +137,11 @@ def _state(after: list[dict], before: pd.DataFrame) -> pd.DataFrame:
 
 def _out(parts: list[pd.DataFrame], columns: list[str], late: int) -> pd.DataFrame:
     parts = [part for part in parts if len(part)]
-    out = pd.concat(parts, ignore_index=True) if parts else _rows(dict.fromkeys(KEYS, ""), np.zeros(0, np.int64), **{c: [] for c in columns})
+    out = (
+        pd.concat(parts, ignore_index=True)
+        if parts
+        else _rows(dict.fromkeys(KEYS, ""), np.zeros(0, np.int64), **{c: [] for c in columns})  # type: ignore[arg-type]
+    )
     if late:
         out.attrs["late_rows"] = late
     return out

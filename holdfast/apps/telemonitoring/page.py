@@ -85,11 +85,14 @@ def _alarms(watched: Watched) -> str:
 
 
 def _changes(changes: list[Mapping[str, Any]]) -> str:
-    return "".join(
-        f"<tr><td>frame {change['frame']}</td><td>{html.escape(str(change['key'] or 'all'))}</td>"
-        f"<td>{html.escape(change['name'])} = {change['value']:g}</td><td>{html.escape(change.get('note', ''))}</td></tr>"
-        for change in changes
-    ) or '<tr><td colspan="4">none</td></tr>'
+    return (
+        "".join(
+            f"<tr><td>frame {change['frame']}</td><td>{html.escape(str(change['key'] or 'all'))}</td>"
+            f"<td>{html.escape(change['name'])} = {change['value']:g}</td><td>{html.escape(change.get('note', ''))}</td></tr>"
+            for change in changes
+        )
+        or '<tr><td colspan="4">none</td></tr>'
+    )
 
 
 _PAGE = """<!DOCTYPE html>

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -68,7 +69,9 @@ def as_svg(watched: Watched, patient: str) -> str:
         figure.savefig(out, format="svg", metadata={"Date": None})
     text = out.getvalue()
     # Several drawings stand in one page, where a name may be used once.
-    text = re.sub(r'((?:\bid="|href="#|url\(#))', rf"\g<1>{re.sub(r'[^A-Za-z0-9]', '_', patient)}-", text[text.index("<svg") :])
+    text = re.sub(
+        r'((?:\bid="|href="#|url\(#))', rf"\g<1>{re.sub(r'[^A-Za-z0-9]', '_', patient)}-", text[text.index("<svg") :]
+    )
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(patient)}"', 1)
 
 
@@ -78,7 +81,7 @@ def as_png(watched: Watched, path: Path, dpi: int = 100) -> None:
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(13, 0.5 + 4.6 * len(patients)), facecolor=COLOURS["paper"])
         FigureCanvasAgg(figure)
-        head, *beds = figure.subfigures(1 + len(patients), 1, height_ratios=[0.5] + [4.6] * len(patients))
+        head, *beds = figure.subfigures(1 + len(patients), 1, height_ratios=[0.5] + [4.6] * len(patients))  # type: ignore[misc]
         head.set_facecolor("none")
         head.text(0.045, 0.35, "The ward", fontsize=19, fontweight="bold", color=COLOURS["ink"])
         head.text(0.19, 0.37, _key(), fontsize=10, color=COLOURS["soft"])
@@ -88,7 +91,7 @@ def as_png(watched: Watched, path: Path, dpi: int = 100) -> None:
         figure.savefig(path, dpi=dpi, facecolor=COLOURS["paper"])
 
 
-_STYLE = {
+_STYLE: Any = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9,
     "axes.edgecolor": "#c9ced3", "axes.linewidth": 0.8, "axes.spines.top": False, "axes.spines.right": False,
     "axes.labelcolor": COLOURS["ink"], "text.color": COLOURS["ink"], "xtick.color": COLOURS["soft"],
@@ -101,7 +104,9 @@ def _key() -> str:
 
 
 def _bed(figure: Figure | SubFigure, watched: Watched, patient: str) -> None:
-    grid = figure.add_gridspec(2, 4, height_ratios=[1.25, 1], left=0.045, right=0.975, top=0.88, bottom=0.09, hspace=0.55, wspace=0.22)
+    grid = figure.add_gridspec(
+        2, 4, height_ratios=[1.25, 1], left=0.045, right=0.975, top=0.88, bottom=0.09, hspace=0.55, wspace=0.22
+    )
     _strip(figure.add_subplot(grid[0, :]), watched, patient)
     below = [figure.add_subplot(grid[1, at]) for at in range(4)]
     for axes, draw in zip(below, (_rate, _variability, _oxygen, _pressure), strict=True):
@@ -121,7 +126,9 @@ def _strip(axes, watched: Watched, patient: str) -> None:
     low, high = part.mv.min(), part.mv.max()
     room = max(high - low, 0.1)
     axes.plot(part.ts.iloc[::every], part.mv.iloc[::every], color=COLOURS["ecg"], linewidth=0.9)
-    axes.plot(marks.ts, np.full(len(marks), high + 0.12 * room), "v", color=COLOURS["beat"], markersize=5, clip_on=False)
+    axes.plot(
+        marks.ts, np.full(len(marks), high + 0.12 * room), "v", color=COLOURS["beat"], markersize=5, clip_on=False
+    )
     axes.set_xlim(start, stop)
     axes.set_ylim(low - 0.08 * room, high + 0.2 * room)
     axes.xaxis.set_major_locator(SecondLocator(interval=1))
@@ -232,7 +239,9 @@ def _title(axes, what: str, unit: str) -> None:
 def _timed(axes, watched: Watched) -> None:
     first, last = watched.clean.ts.min(), watched.clean.ts.max()
     axes.set_xlim(first, last)
-    axes.xaxis.set_major_locator(MinuteLocator() if last - first > pd.Timedelta(minutes=2) else SecondLocator(bysecond=[0, 30]))
+    axes.xaxis.set_major_locator(
+        MinuteLocator() if last - first > pd.Timedelta(minutes=2) else SecondLocator(bysecond=[0, 30])
+    )
     axes.xaxis.set_major_formatter(DateFormatter("%H:%M:%S"))
     axes.grid(True, axis="y", color="#eceff1", linewidth=0.7)
     axes.tick_params(length=2)

@@ -209,9 +209,7 @@ def _peak(memory: Memory, design: Design, at: int, first: int) -> _Peak:
     start = max(at - design.back, 0)
     size = np.abs(memory.filtered[start : at + 1])
     inner = size[1:-1]
-    swings = np.flatnonzero(
-        (inner >= size[:-2]) & (inner > size[2:]) & (inner > _FIRST_SWING * size.max())
-    )
+    swings = np.flatnonzero((inner >= size[:-2]) & (inner > size[2:]) & (inner > _FIRST_SWING * size.max()))
     largest = int(size.argmax())
     swing = int(swings[0]) + 1 if len(swings) else largest
     if largest - swing > _FAR_S * memory.hz:

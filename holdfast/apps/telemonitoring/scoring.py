@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from holdfast.apps.telemonitoring import records
 from holdfast.apps.telemonitoring.operators import BEATS, CLEAN, beats, clean
+from holdfast.declare.process import StreamProcess
 from holdfast.errors import UsageError
 from holdfast.graph.durations import duration_ms
-from holdfast.graph.process import StreamProcess
 from holdfast.sinks import write
 from holdfast.sources import read
 
@@ -65,7 +65,9 @@ def score_qrs(
         record = _first(record, minutes)
     folder.mkdir(parents=True, exist_ok=True)
     records.write_parquet(record, folder / "ecg.parquet")
-    say(f"record {record.name}, lead {record.lead}: {len(record.mv):,} samples at {record.hz:g} Hz, {len(record.beats):,} beats")
+    say(
+        f"record {record.name}, lead {record.lead}: {len(record.mv):,} samples at {record.hz:g} Hz, {len(record.beats):,} beats"
+    )
     restarts = 0
     if restart_at is not None:
         _killed(folder, frame, restart_at)

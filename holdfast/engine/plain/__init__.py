@@ -1,0 +1,1 @@
+"""For plain Structured Streaming jobs: restarted when they die, or moved here."""

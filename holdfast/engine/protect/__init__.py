@@ -1,0 +1,1 @@
+"""Checkpoints of a run: what is pinned, packed, shipped and acknowledged. No Spark."""

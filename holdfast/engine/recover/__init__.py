@@ -1,0 +1,1 @@
+"""After a death: attempts, restoring, what is skipped as LOST. No Spark."""

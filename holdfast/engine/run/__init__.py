@@ -1,0 +1,1 @@
+"""One run: activation in order, running, deactivation, replay."""

@@ -1,0 +1,1 @@
+"""How rows reach a logged source: MQTT, lines, iterators, Spark streams."""

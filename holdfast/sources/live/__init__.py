@@ -1,0 +1,1 @@
+"""A logged source: what cannot be read again is synced, cut and sealed here."""

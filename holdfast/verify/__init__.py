@@ -1,0 +1,1 @@
+"""Compare a faulty run with the ideal one and report it."""
