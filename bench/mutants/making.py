@@ -27,8 +27,24 @@ _SIGN = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
-_ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.FloorDiv: "*", ast.Mod: "//", ast.Pow: "*", ast.BitOr: "&"}
-_SWAPPED = {"max": "min", "min": "max", "any": "all", "all": "any", "sorted": "list", "reversed": "list", "frozenset": "list"}
+_ARITHMETIC = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "+",
+    ast.FloorDiv: "*",
+    ast.Mod: "//",
+    ast.Pow: "*",
+    ast.BitOr: "&",
+}
+_SWAPPED = {
+    "max": "min",
+    "min": "max",
+    "any": "all",
+    "all": "any",
+    "sorted": "list",
+    "reversed": "list",
+    "frozenset": "list",
+}
 # Members of enums that decide: each becomes the next one.
 _ENUMS = {
     "Stage": ("FINAL", "PREPARE", "COMMIT"),
@@ -178,7 +194,9 @@ class _Finder:
             yield "case does nothing", within, begin, begin, f"{nothing}\n{self._edit.indent(case.body[0])}"
         yield from self._body(case.body, within, function)
 
-    def _compound(self, node: ast.If | ast.While | ast.For, within: str, function: ast.FunctionDef | None) -> Iterator[_Found]:
+    def _compound(
+        self, node: ast.If | ast.While | ast.For, within: str, function: ast.FunctionDef | None
+    ) -> Iterator[_Found]:
         if isinstance(node, ast.For):
             yield from self._expression(node.iter, within)
         else:
@@ -281,8 +299,10 @@ class _Finder:
                         yield self._replace("operand dropped", within, node, self._edit.text(left))
                     if isinstance(op, (ast.Add, ast.BitOr)):
                         yield self._replace("operand dropped", within, node, self._edit.text(right))
-            case ast.List(elts=elts) | ast.Tuple(elts=elts) | ast.Set(elts=elts):
-                yield from self._elements(node, elts, within)
+            case ast.List(elts=elts, ctx=ast.Load()):
+                for i in range(len(elts)):
+                    rest = ", ".join(self._edit.text(each) for j, each in enumerate(elts) if j != i)
+                    yield self._replace("element dropped", within, node, f"[{rest}]")
             case ast.Dict(keys=keys, values=values):
                 yield from self._entries(node, keys, values, within)
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -316,18 +336,6 @@ class _Finder:
                 children = [body]
         for child in children:
             yield from self._expression(child, within)
-
-    def _elements(self, node: ast.expr, elts: list[ast.expr], within: str) -> Iterator[_Found]:
-        if isinstance(node.ctx, ast.Store) if hasattr(node, "ctx") else False:
-            return
-        is_list = isinstance(node, ast.List)
-        if not is_list and len(elts) < 3:
-            return  # a pair is a value, not a list of instructions
-        if not is_list:
-            return
-        for i, gone in enumerate(elts):
-            rest = ", ".join(self._edit.text(each) for j, each in enumerate(elts) if j != i)
-            yield self._replace("element dropped", within, node, f"[{rest}]")
 
     def _entries(
         self, node: ast.Dict, keys: list[ast.expr | None], values: list[ast.expr], within: str
@@ -394,14 +402,20 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _is_list(node: ast.expr) -> bool:
-    return isinstance(node, (ast.List, ast.ListComp, ast.Call)) or (isinstance(node, ast.Name) and node.id in ("out", "lost", "unpins"))
+    return isinstance(node, (ast.List, ast.ListComp, ast.Call)) or (
+        isinstance(node, ast.Name) and node.id in ("out", "lost", "unpins")
+    )
 
 
 def _can_go(node: ast.stmt, function: ast.FunctionDef | None) -> bool:
     """Whether a program without it still has all its names; a missing one is found by any test."""
     match node:
         case ast.Assign(targets=targets):
-            return function is not None and function.name != "__init__" and all(_is_kept(each, function) for each in targets)
+            return (
+                function is not None
+                and function.name != "__init__"
+                and all(_is_kept(each, function) for each in targets)
+            )
         case ast.AnnAssign() | ast.Return() | ast.Continue() | ast.Break():
             return False
         case ast.Expr(value=ast.Call(func=ast.Name(id="assert_never"))):

@@ -3,8 +3,9 @@
 The tests are imported once, by a pytest session that gives its run loop to `_Trials`: it runs every test as it is,
 notes which functions of holdfast/protocols each one enters, and then tries the mutants. A mutant of a function's body
 takes the place of that function's code in a fork, where only the tests that enter the function run: no other could
-notice. A mutant of a class or of a module (a constant, a default of a field) is imported from its changed source by a
-fork that has forgotten all modules of Holdfast, and meets all tests.
+notice. A mutant of a class or of a module (a constant, a default of a field), or of a function that runs when the tests
+are imported, is imported from its changed source by a fork that has forgotten all modules of Holdfast, and meets all
+tests.
 
 The simulator plays its schedules in rounds over all protocols and graphs, so a mutant of one protocol is met early.
 Hypothesis is derandomised and has no database: a mutant found once is found again.
@@ -18,7 +19,8 @@ import importlib.util
 import os
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,15 @@ SCHEDULE_CPU_S = 0.06
 # These would never complete a checkpoint there. A mutant that is not refused is played like any other.
 REFUSED = {(protocol, graph) for protocol in ("ecoc", "two_phase") for graph in ("sp3", "sp4", "cycles")}
 # Nothing of pytest's is shown: the last line of standard output is the report's.
-_WORDS = ["-s", "-o", "addopts=", "--import-mode=importlib", "-W", "ignore", *("-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:xdist")]
+_WORDS = [
+    "-s",
+    "-o",
+    "addopts=",
+    "--import-mode=importlib",
+    "-W",
+    "ignore",
+    *("-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:xdist"),
+]
 
 Function = tuple[str, str]
 
@@ -68,17 +78,31 @@ class _Trials:
     """A pytest plug-in: its run loop tries mutants."""
 
     def __init__(
-        self, mutants: Sequence[Mutant], root: Path, schedules: int, workers: int, told: Callable[[Mutant, Verdict], None]
+        self,
+        mutants: Sequence[Mutant],
+        root: Path,
+        schedules: int,
+        workers: int,
+        told: Callable[[Mutant, Verdict], None],
     ) -> None:
         self._mutants = mutants
         self._root = root
         self._schedules = schedules
         self._workers = workers
         self._told = told
+        self._entered: set[Function] = set()
+        self._at_import: set[Function] = set()
         self._enters: dict[str, set[Function]] = {}
-        self._simulated: set[Function] = set()
+        self._simulated: set[str] = set()
         self.failed: BaseException | None = None
         self.is_done = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Any:
+        with self._noting():
+            found = yield
+        self._at_import = self._entered
+        return found
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -99,44 +123,47 @@ class _Trials:
 
     def _learn(self, items: Sequence[pytest.Item]) -> None:
         """Run all tests and one schedule of each kind; note the functions they enter."""
+        for item in items:
+            with self._noting():
+                reports = runtestprotocol(item, log=False, nextitem=None)
+            bad = next((report for report in reports if report.failed), None)
+            if bad is not None:
+                raise DoesNotPass(f"{item.nodeid}: {bad.longrepr}")
+            self._enters[item.nodeid] = self._entered
+        with self._noting():
+            verdict = _play(1)
+        if verdict.by:
+            raise DoesNotPass(f"{verdict.where}: {verdict.what}")
+        self._simulated = {file for file, _ in self._entered}
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Gather the functions of holdfast/protocols that are entered meanwhile."""
         inside = str(self._root / "holdfast" / "protocols") + os.sep
+        entered: set[Function] = set()
 
         def note(frame: types.FrameType, event: str, _: Any) -> None:
             code = frame.f_code
             if event == "call" and code.co_filename.startswith(inside):
-                entered.add((code.co_filename, code.co_qualname))
+                entered.add((code.co_filename, code.co_qualname.partition(".<locals>")[0]))
 
-        for item in items:
-            entered: set[Function] = set()
-            sys.setprofile(note)
-            try:
-                reports = runtestprotocol(item, log=False, nextitem=None)
-            finally:
-                sys.setprofile(None)
-            bad = next((report for report in reports if report.failed), None)
-            if bad is not None:
-                raise DoesNotPass(f"{item.nodeid}: {bad.longrepr}")
-            self._enters[item.nodeid] = {_outermost(each) for each in entered}
-        entered = set()
         sys.setprofile(note)
         try:
-            verdict = _play(1)
+            yield
         finally:
             sys.setprofile(None)
-        if verdict.by:
-            raise DoesNotPass(f"{verdict.where}: {verdict.what}")
-        self._simulated = {_outermost(each) for each in entered}
+        self._entered = entered
 
     # ---- in a child -----------------------------------------------------------------------
 
     def _try(self, mutant: Mutant, items: Sequence[pytest.Item]) -> Verdict:
         path = str(self._root / mutant.file)
-        if _take_place(mutant, path):
-            function = (path, mutant.within)
+        function = (path, mutant.within)
+        if function not in self._at_import and _take_place(mutant, path):
             verdict = _run([item for item in items if function in self._enters[item.nodeid]])
         else:
             verdict = self._run_anew(mutant, path)
-        if verdict.by or not any(file == path for file, _ in self._simulated):
+        if verdict.by or path not in self._simulated:
             return verdict
         return _play(self._schedules)
 
@@ -152,11 +179,6 @@ class _Trials:
         if seen.first:
             return Verdict("tests", *seen.first)
         return Verdict("tests", "collection", f"pytest ended with {ended}") if ended else Verdict("")
-
-
-def _outermost(function: Function) -> Function:
-    """The function a lambda or a comprehension is a part of."""
-    return function[0], function[1].partition(".<locals>")[0]
 
 
 def _run(items: Sequence[pytest.Item]) -> Verdict:
@@ -200,7 +222,7 @@ class _Changed(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(fullname, self, origin=self._path)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        exec(compile(self._source, self._path, "exec"), module.__dict__)  # noqa: S102
+        exec(compile(self._source, self._path, "exec"), module.__dict__)
 
 
 def _take_place(mutant: Mutant, path: str) -> bool:

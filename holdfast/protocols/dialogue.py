@@ -249,7 +249,7 @@ class SendRequest:
     serial: int
     frame: Frame
     ids: frozenset[CheckId]
-    extendable: bool = True
+    extendable: bool
 
 
 @dataclass(frozen=True, slots=True)

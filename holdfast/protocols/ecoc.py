@@ -69,7 +69,7 @@ class Pending:
     serial: int
     frame: Frame
     ids: dict[CheckId, Asker | None]
-    extendable: bool = True
+    extendable: bool
     relaxed: dict[EdgeId, Frame | None] = field(default_factory=dict)
 
 
@@ -147,7 +147,6 @@ class Ecoc:
     def start(self) -> list[CheckpointInstruction]:
         # Requests for what was taken up follow when each consumer is in contact.
         unpins: list[CheckpointInstruction] = [UnpinFrame(serial) for serial in self._left_over]
-        self._left_over = []
         return unpins + self._settle()
 
     def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:
