@@ -63,14 +63,14 @@ class Pending:
 
     `ids` says through whom each id came, None for one born here. `relaxed` maps an
     output edge to the ack that is enough because the frames behind it go into the
-    checkpoint; None means no waiting at all.
+    checkpoint; 0 means no waiting at all.
     """
 
     serial: int
     frame: Frame
     ids: dict[CheckId, Asker | None]
     extendable: bool
-    relaxed: dict[EdgeId, Frame | None] = field(default_factory=dict)
+    relaxed: dict[EdgeId, Frame] = field(default_factory=dict)
 
 
 class Ecoc:

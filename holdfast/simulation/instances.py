@@ -81,6 +81,8 @@ class Instance:
         self.frozen = False
         self.near_valid = True
         self.states = {restored.frame: state}
+        # The last frame at which a checkpoint was pending; until there is one, the first of this instance.
+        self.busy_at = restored.frame
         self.inbox: list[tuple[str, object]] = []
         self.wiring = schedule.graph.wirings[unit]
         parts = schedule.parts
@@ -196,6 +198,8 @@ class Instance:
         size = 200 + state % 400
         self.schedule.checks.measured(self.unit, size)
         self.carry_out(self.machine.handle(FrameProcessed(frame, outputs, size)))
+        if self.alive:
+            self.schedule.checks.processed(self, frame)
 
     # ---- what it does ----------------------------------------------------------------
 
@@ -225,6 +229,7 @@ class Instance:
                     self.carry_out(self.machine.handle(IntervalDrawn(drawn)))
                 case SkipFrames(after, upto):
                     self.states = {upto: self.states[after] | (upto > after)}
+                    self.busy_at = max(self.busy_at, upto)
                     schedule.skipped(self, after, upto)
                 case StepDown(epoch):
                     schedule.stepped_down(self, epoch)
@@ -248,6 +253,7 @@ class Instance:
         if serial in self._pins:
             raise ScheduleBroken(self.unit, f"serial {serial} is pinned already")
         self._pins[serial] = (frame, self.states[frame])
+        self.busy_at = max(self.busy_at, self.machine.processed)
         self.schedule.pinned(self)
 
     def _unpin(self, serial: int) -> None:

@@ -150,6 +150,7 @@ def test_a_third_answer_makes_nothing_stored_twice():
     stored_by_two(way)
     assert way.answered(answer("c")) == []
     assert sent(way.ship(NEXT, Stage.FINAL)) == [(s, 2, Stage.FINAL, ("delta8",)) for s in "abc"]
+    assert way.answered(answer("a", NEXT)) == []
 
 
 def test_a_store_that_lacks_files_of_the_last_checkpoint_gets_it_whole_and_final():
