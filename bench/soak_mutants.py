@@ -8,7 +8,8 @@ list names no mutant.
 
     make soak-mutants             python -m bench.soak_mutants --count 100 --seed 1 --files ecoc.py extended.py
                                   --count 0 tries all; --report FILE keeps every verdict as a line of JSON,
-                                  --again FILE tries the survivors of such a report
+                                  --again FILE tries the survivors of such a report,
+                                  --fixed those of bench/mutants/fixed.toml, as `make test` does
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 
 from bench.mutants.children import Verdict
 from bench.mutants.making import Mutant, mutants_of
-from bench.mutants.reviewed import equivalents, strangers
+from bench.mutants.reviewed import equivalents, fixed, strangers
 from bench.mutants.trying import try_mutants
 from bench.report import finish, say
 
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--again", type=Path)
+    parser.add_argument("--fixed", action="store_true")
     given = parser.parse_args()
 
     made = all_mutants(given.files)
@@ -107,7 +109,10 @@ def main() -> None:
     for name in lost:
         say(f"equivalent.toml names no mutant: {name}")
     chosen = draw([mutant for mutant in made if mutant.name not in known], given.count, given.seed)
-    if given.again:
+    if given.fixed:
+        wanted = set(fixed())
+        chosen = [mutant for mutant in made if mutant.name in wanted]
+    elif given.again:
         before = {(e["file"], e["within"], e["line"], e["becomes"]) for e in _lines(given.again) if not e["by"]}
         chosen = [m for m in made if m.name not in known and (short(m), *m.name[1:]) in before]
     say(f"{len(made)} mutants can be made, {len(known)} are listed as equivalent, {len(chosen)} are tried")

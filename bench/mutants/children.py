@@ -95,7 +95,9 @@ def _serve(work: Callable[[], Verdict], cpu_s: float, answer: Path) -> None:
         os.dup2(quiet, 2)
         try:
             verdict = work()
-        except MemoryError:
+        except MemoryError as failure:
+            # What it has filled is held by the frames of the traceback.
+            traceback.clear_frames(failure.__traceback__)
             verdict = Verdict("memory", "", "more memory than a child may have")
         except BaseException as failure:  # a module that cannot be imported, a schedule that cannot be made
             last = traceback.extract_tb(failure.__traceback__)[-1]
