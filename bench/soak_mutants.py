@@ -74,7 +74,7 @@ class Tally:
         counts[0] += bool(verdict.by)
         counts[1] += 1
         if self._report:
-            found = {**asdict(mutant), **asdict(verdict), "file": short(mutant)}
+            found = {**asdict(mutant), **asdict(verdict), "name": mutant.name}
             del found["source"]
             self._report.write(json.dumps(found) + "\n")
             self._report.flush()
@@ -113,8 +113,8 @@ def main() -> None:
         wanted = set(fixed())
         chosen = [mutant for mutant in made if mutant.name in wanted]
     elif given.again:
-        before = {(e["file"], e["within"], e["line"], e["becomes"]) for e in _lines(given.again) if not e["by"]}
-        chosen = [m for m in made if m.name not in known and (short(m), *m.name[1:]) in before]
+        before = {tuple(e["name"]) for e in _lines(given.again) if not e["by"]}
+        chosen = [mutant for mutant in made if mutant.name not in known and mutant.name in before]
     say(f"{len(made)} mutants can be made, {len(known)} are listed as equivalent, {len(chosen)} are tried")
 
     tally = Tally(chosen, given.report)

@@ -5,14 +5,15 @@ What cannot change behaviour is left alone: annotations, docstrings, texts of er
 unreachable. What is left may still be equivalent; only bench/mutants/equivalent.toml says so, with a reason.
 
 A mutant is named by its file, the function it lies in, the line as it was and as it becomes: names that survive
-changes elsewhere in the file.
+changes elsewhere in the file. Where a function has the same line twice, the second is `function #2`.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from pathlib import Path
 
@@ -67,10 +68,12 @@ class Mutant:
     becomes: str
     source: str
     is_default: bool = False
+    nth: int = 1
 
     @property
     def name(self) -> tuple[str, str, str, str]:
-        return self.file, self.within, self.line, self.becomes
+        where = self.within if self.nth == 1 else f"{self.within} #{self.nth}"
+        return self.file, where, self.line, self.becomes
 
     def diff(self, original: str) -> str:
         lines = unified_diff(original.splitlines(), self.source.splitlines(), lineterm="", n=0)
@@ -120,7 +123,13 @@ def mutants_of(path: Path, root: Path) -> list[Mutant]:
         more = changed.count("\n") - source.count("\n")
         now = " ".join(part.strip() for part in changed.splitlines()[first : last + 1 + more])
         found[changed] = Mutant(file, within, kind, first + 1, was, now, changed, kind == "default")
-    return sorted(found.values(), key=lambda m: (m.line_number, m.kind, m.becomes))
+    seen: Counter[tuple[str, str, str]] = Counter()
+    mutants = []
+    for mutant in sorted(found.values(), key=lambda m: (m.line_number, m.kind, m.becomes)):
+        place = (mutant.within, mutant.line, mutant.becomes)
+        seen[place] += 1
+        mutants.append(replace(mutant, nth=seen[place]))
+    return mutants
 
 
 _Found = tuple[str, str, int, int, str]

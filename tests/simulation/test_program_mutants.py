@@ -84,6 +84,7 @@ def test_every_mutant_is_a_program_and_another_one():
 def test_a_seed_draws_the_same_mutants_again():
     """A survivor that cannot be tried again is a rumour."""
     mutants = all_mutants()
+    assert len({mutant.name for mutant in mutants}) == len(mutants)
     names = [mutant.name for mutant in draw(mutants, 20, 3)]
     assert names == [mutant.name for mutant in draw(all_mutants(), 20, 3)]
     assert names != [mutant.name for mutant in draw(mutants, 20, 4)]
