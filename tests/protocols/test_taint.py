@@ -406,3 +406,45 @@ def test_a_lost_input_is_the_origin_and_a_marked_one_keeps_its_own():
     """A mark that is renewed on its way would never heal a cycle."""
     assert running().frame(*at(4), rows(4, is_lost=True))["sums"] == Mark(4 * FRAME_US, "frame 4 of rows is LOST")
     assert running().frame(*at(4), rows(4, mark=Mark(9, "older")))["sums"] == Mark(9, "older")
+
+
+def looped(**stabilises):
+    p = process()
+    schema = "ts timestamp, zone int, v double"
+
+    def looped(state, rows, back): ...
+
+    again = hf.feedback("looped", schema=schema, frames=2)
+    p.keyed("zone", state="n bigint", emits=schema, inputs={"rows": "rows", "back": again}, **stabilises)(looped)
+    p.sink("looped", Outside())
+    return unit_of(p, "looped")
+
+
+def round_again(taint, n, origin=5 * FRAME_US):
+    """Frame n, whose rows are whole and whose feedback carries a mark of this origin."""
+    back = Input("looped", 2, n - 2, mark=Mark(origin, "gone"))
+    return taint.frame(*at(n), [Input("rows", 0, n), back])
+
+
+@pytest.mark.parametrize(("n", "marked"), [(6, True), (9, True), (10, False)])
+def test_a_mark_that_comes_over_feedback_counts_until_the_operator_has_outlived_its_origin(n, marked):
+    """The gap may lie in another unit of the cycle: its mark is all that is known of it here."""
+    taint = looped(stabilises="4 seconds")
+    assert ("looped" in round_again(taint, n)) is marked
+    # As old as its origin, however late it comes.
+    assert taint.gaps.get("looped") == (Gap(5 * FRAME_US, 9 * FRAME_US, "gone") if marked else None)
+
+
+def test_a_mark_over_feedback_is_never_outlived_by_who_does_not_say_when():
+    """Its state may depend on the gap for ever."""
+    taint = looped()
+    assert round_again(taint, 40)["looped"] == Mark(5 * FRAME_US, "gone")
+    assert "looped" in taint.frame(*at(41), [Input("rows", 0, 41), Input("looped", 2, 39)])
+
+
+def test_a_mark_that_comes_over_no_feedback_is_never_outlived():
+    """It says that this very input lacks something, however old the gap it comes from."""
+    taint = looped(stabilises="4 seconds")
+    found = taint.frame(*at(40), [Input("rows", 0, 40, mark=Mark(FRAME_US, "old")), Input("looped", 2, 38)])
+    assert found["looped"] == Mark(FRAME_US, "old")
+    assert taint.gaps["looped"] == Gap(FRAME_US, 44 * FRAME_US, "old")
