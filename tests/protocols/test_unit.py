@@ -232,3 +232,39 @@ def test_numbers_that_were_missed_are_sealed_as_lost():
         ("split>right", 3, Kind.LOST, LOST_CHECKSUM),
         ("split>right", 4, Kind.LOST, LOST_CHECKSUM),
     ]
+
+
+def test_a_refusal_that_names_no_higher_epoch_is_not_obeyed():
+    """It is about a former instance of this unit and came late; nobody would run it any more."""
+    join = unit()
+    assert join.handle(MessageArrived(RefusalSent(Stamp("avg", 0, 1), ME, 1))) == []
+    join.handle(frame("a>join", 1))
+    assert [o.frame for o in join.handle(frame("b>join", 1)) if isinstance(o, ProcessFrame)] == [1]
+
+
+def test_a_consumer_that_may_lose_is_sent_only_what_it_does_not_hold():
+    """All that is queued would travel again at each contact."""
+    split = unit(SPLIT)
+    for number in (1, 2, 3):
+        split.handle(frame("a>split", number))
+        split.handle(FrameProcessed(number, (sealed(),), 10))
+    said = split.handle(MessageArrived(ResumeSent(Stamp("left", 0, 1), "split>left", 1, 2, 0, lossy=True)))
+    assert [(m.first, m.answer) for m in sent(said, OfferSent)] == [(3, True)]
+    assert [m.frame for m in sent(said, FrameSent)] == [3]
+
+
+def test_a_restarted_intake_stands_where_the_state_stands():
+    """One delay less far on a feedback edge, and never before the first frame."""
+    assert Intake(LOOP.inputs, 5).received == {"log>sensor": 5, "avg>sensor": 4}
+    assert Intake(LOOP.inputs, 0).received == {"log>sensor": 0, "avg>sensor": 0}
+
+
+def test_an_intake_knows_its_edges_and_what_it_has_handed_over():
+    """A repeat of a processed frame is a duplicate; a number on a strange edge, or sealed as something else, is an error."""
+    intake = Intake(MIDDLE.inputs, 3)
+    assert intake.accept("a>join", 3, InputFrame(Kind.STABLE, 9, 1)) is Arrival.DUPLICATE
+    with pytest.raises(BrokenInvariant, match="unknown edge"):
+        intake.accept("x>join", 4, InputFrame(Kind.STABLE, 9, 1))
+    intake.accept("a>join", 4, InputFrame(Kind.STABLE, 9, 1))
+    with pytest.raises(BrokenInvariant, match="other content"):
+        intake.accept("a>join", 4, InputFrame(Kind.LOST, 9, 1))
