@@ -14,6 +14,7 @@ from holdfast.protocols.dialogue import (
     StepDown,
 )
 from holdfast.protocols.ecoc import Ecoc
+from holdfast.protocols.extended import Extended
 from holdfast.protocols.intake import Arrival, Intake
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
@@ -232,6 +233,8 @@ def test_numbers_that_were_missed_are_sealed_as_lost():
         ("split>right", 3, Kind.LOST, LOST_CHECKSUM),
         ("split>right", 4, Kind.LOST, LOST_CHECKSUM),
     ]
+    # The next number is not lost: the unit will make it.
+    assert [number for number, _ in machine.queue.contents()] == [3, 4]
 
 
 def test_a_refusal_that_names_no_higher_epoch_is_not_obeyed():
@@ -268,3 +271,13 @@ def test_an_intake_knows_its_edges_and_what_it_has_handed_over():
     intake.accept("a>join", 4, InputFrame(Kind.STABLE, 9, 1))
     with pytest.raises(BrokenInvariant, match="other content"):
         intake.accept("a>join", 4, InputFrame(Kind.LOST, 9, 1))
+
+
+def test_what_a_feedback_edge_has_not_delivered_weighs_nothing():
+    """Extension or checkpoint is decided by the sizes of inputs."""
+    protection = Extended(LOOP, 100, 1, Restored())
+    sensor = Unit(LOOP, protection, Stamp("sensor", 0, 1), Restored(), 10_000)
+    sensor.start()
+    sensor.handle(frame("log>sensor", 1))
+    sensor.handle(FrameProcessed(1, (sealed(),), 10))
+    assert protection._sizes == {"log>sensor": {1: 10}, "avg>sensor": {0: 0}}
