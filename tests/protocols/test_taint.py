@@ -448,3 +448,10 @@ def test_a_mark_that_comes_over_no_feedback_is_never_outlived():
     found = taint.frame(*at(40), [Input("rows", 0, 40, mark=Mark(FRAME_US, "old")), Input("looped", 2, 38)])
     assert found["looped"] == Mark(FRAME_US, "old")
     assert taint.gaps["looped"] == Gap(FRAME_US, 44 * FRAME_US, "old")
+
+
+def test_an_older_mark_of_an_input_does_not_hide_a_younger_gap_of_the_state():
+    """Units that outlive a gap reckon from the youngest."""
+    taint = running()
+    taint.gaps["sums"] = Gap(9, 2 * FRAME_US, "of the state")
+    assert taint.frame(*at(2), rows(2, mark=Mark(5, "of the input")))["sums"].origin_us == 9
