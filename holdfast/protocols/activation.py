@@ -226,8 +226,7 @@ class Activation:
     def _fetch(self) -> list[ActivationInstruction]:
         """Try the stores that answered with the manifest first, then all others."""
         holders = [g.store for g in self._granted.values() if g.manifest == self._chosen]
-        others = [store for store in self._stores if store not in holders]
-        for store in holders + others:
+        for store in [*holders, *self._stores]:
             if store not in self._bad and self._chosen is not None:
                 return [FetchCopy(store, self._epoch, self._chosen)]
         return []

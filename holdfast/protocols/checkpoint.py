@@ -64,7 +64,7 @@ class PartialCheckpoint(NoProtection):
                     f"stored {serial} while storing {self._storing}",
                 )
                 self._storing = None
-                return [*out, UnpinFrame(serial)]
+                return [UnpinFrame(serial)]
             case _:
                 return out
 

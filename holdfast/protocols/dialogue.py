@@ -251,7 +251,7 @@ class SendRequest:
     serial: int
     frame: Frame
     ids: frozenset[CheckId]
-    extendable: bool = True
+    extendable: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,14 +64,14 @@ class Pending:
 
     `ids` says through whom each id came, None for one born here. `relaxed` maps an
     output edge to the ack that is enough because the frames behind it go into the
-    checkpoint; None means no waiting at all.
+    checkpoint; 0 means no waiting at all.
     """
 
     serial: int
     frame: Frame
     ids: dict[CheckId, Asker | None]
-    extendable: bool = True
-    relaxed: dict[EdgeId, Frame | None] = field(default_factory=dict)
+    extendable: bool
+    relaxed: dict[EdgeId, Frame] = field(default_factory=dict)
 
 
 class Ecoc:
@@ -123,7 +123,7 @@ class Ecoc:
         late = [e.edge for e in wiring.outputs if e.delay > 0]
         if late:
             raise ProtocolRefused(
-                f"unit {wiring.unit!r} feeds {late[0]!r} with a delay: even a perfect cut "
+                f"unit {wiring.unit!r} feeds '{late[0]}' with a delay: even a perfect cut "
                 "leaves frames on such an edge and plain ecoc stores none; use "
                 "ecoc(extended=True) or uncoordinated"
             )
@@ -148,7 +148,6 @@ class Ecoc:
     def start(self) -> list[CheckpointInstruction]:
         # Requests for what was taken up follow when each consumer is in contact.
         unpins: list[CheckpointInstruction] = [UnpinFrame(serial) for serial in self._left_over]
-        self._left_over = []
         return unpins + self._settle()
 
     def handle(self, event: CheckpointEvent) -> list[CheckpointInstruction]:

@@ -86,7 +86,7 @@ class Sender(_End):
     def offer(self) -> OfferSent:
         """On contact. Nothing flows until the consumer says where it stands: what was in flight is lost."""
         self._is_in_contact = False
-        return OfferSent(self._stamp, self.edge.edge, self.queue.trimmed + 1)
+        return OfferSent(self._stamp, self.edge.edge, self.queue.trimmed + 1, answer=False)
 
     def note_ack(self, message: AckSent) -> None:
         """Whether or not the queue may be trimmed yet: an asking that comes later may be older than this."""

@@ -165,18 +165,13 @@ class Extended(Ecoc):
         for pending in self._pending:
             if event.epoch == self._epoch and pending.serial == event.serial:
                 before = pending.relaxed.get(event.edge, pending.frame)
-                if event.whole or before is None:
-                    pending.relaxed[event.edge] = None
-                else:
-                    pending.relaxed[event.edge] = min(before, event.after)
+                pending.relaxed[event.edge] = min(before, 0 if event.whole else event.after)
                 return self._settle()
         # The checkpoint is stored or was forgotten: the next ack says all.
         return []
 
     def _edge_covers(self, pending: Pending, edge: OutputEdge) -> bool:
         enough = pending.relaxed.get(edge.edge, pending.frame)
-        if enough is None:
-            return True
         return self._acked[edge.edge] >= min(enough, pending.frame - edge.delay) - edge.lag
 
     def _queues(self, pending: Pending) -> tuple[tuple[EdgeId, Frame], ...]:

@@ -99,7 +99,7 @@ class OfferSent:
     stamp: Stamp
     edge: EdgeId
     first: Frame
-    answer: bool = False
+    answer: bool
 
 
 @dataclass(frozen=True, slots=True)

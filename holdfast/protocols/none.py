@@ -95,6 +95,4 @@ class NoProtection:
         ]
 
     def _acks(self) -> list[CheckpointInstruction]:
-        return [
-            SendAck(e.edge, max(self.stored - e.delay, 0), {}) for e in self._wiring.inputs if self.stored > e.delay
-        ]
+        return [SendAck(e.edge, self.stored - e.delay, {}) for e in self._wiring.inputs if self.stored > e.delay]

@@ -19,7 +19,8 @@ one that did may differ from the ideal run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from holdfast.protocols.dialogue import Send, UnitMessage
@@ -104,6 +105,20 @@ class Checks:
         for edge in edges:
             if low[edge] > need[edge]:
                 self._gap(edge)
+
+    def processed(self, instance: Instance, frame: int) -> None:
+        """A unit that starts checkpoints has one pending, or had one within its interval."""
+        unit = instance.unit
+        if unit not in self._inner:
+            return
+        most = self._schedule.protections.frames_between_max(instance.wiring)
+        if most is None:
+            return
+        if instance.machine.protection.pending:
+            instance.busy_at = frame
+        elif frame - instance.busy_at > most:
+            since = frame - instance.busy_at
+            raise ScheduleBroken(unit, f"no checkpoint was taken for {since} frames, {most} are allowed")
 
     def _gap(self, edge: EdgeId) -> None:
         x, y = self._ends[edge]
@@ -260,6 +275,17 @@ class Checks:
                 raise ScheduleBroken(unit, f"frames {instance.pinned} stay pinned")
             if instance.shipping.travelling is not None:
                 raise ScheduleBroken(unit, "a checkpoint stays on its way")
+            self._nothing_is_kept(instance)
+
+    def _nothing_is_kept(self, instance: Instance) -> None:
+        """At rest a machine knows its neighbours and little else: what grows with the frames is forgotten."""
+        wiring = instance.wiring
+        edges = len(wiring.inputs) + len(wiring.outputs)
+        late = max([e.delay for e in wiring.inputs] + [e.delay for e in wiring.outputs], default=0)
+        most = max(edges, len(self._inner), late + ACK_LAG) + 2
+        for name, held in _containers(instance.machine, "unit"):
+            if len(held) > most:
+                raise ScheduleBroken(instance.unit, f"keeps {len(held)} items in {name} in the end: {held!r:.200}")
 
     def fail_unacknowledged(self) -> None:
         left = self.all_acknowledged()
@@ -272,6 +298,17 @@ def _held_after(manifest: Manifest, edge: EdgeId) -> int:
         if name == edge:
             return after
     return manifest.frame
+
+
+def _containers(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every container that a machine holds, by the way to it."""
+    if isinstance(thing, (dict, list, set, deque)):
+        yield name, thing
+        for item in thing.values() if isinstance(thing, dict) else thing:
+            yield from _containers(item, name)
+    elif hasattr(thing, "__dict__") and not hasattr(thing, "_value_"):
+        for field, value in vars(thing).items():
+            yield from _containers(value, f"{name}.{field}")
 
 
 def image(thing: Any) -> Any:

@@ -84,6 +84,8 @@ class Instance:
         self.frozen = False
         self.near_valid = True
         self.states = {restored.frame: state}
+        # The last frame at which a checkpoint was pending; until there is one, the first of this instance.
+        self.busy_at = restored.frame
         self.inbox: list[tuple[str, object]] = []
         self.wiring = schedule.graph.wirings[unit]
         parts = schedule.parts
@@ -217,6 +219,8 @@ class Instance:
             return
         self.schedule.supervision.sealed(self, frame)
         self.carry_out(out)
+        if self.alive:
+            self.schedule.checks.processed(self, frame)
 
     # ---- what it does ----------------------------------------------------------------
 
@@ -243,6 +247,7 @@ class Instance:
                 self._begun.append(instruction)
             case SkipFrames(after, upto):
                 self.states = {upto: self.states[after] | (upto > after)}
+                self.busy_at = max(self.busy_at, upto)
                 schedule.skipped(self, after, upto)
             case StepDown(epoch):
                 schedule.stepped_down(self, epoch)
@@ -286,6 +291,7 @@ class Instance:
         if serial in self._pins:
             raise ScheduleBroken(self.unit, f"serial {serial} is pinned already")
         self._pins[serial] = (frame, self.states[frame])
+        self.busy_at = max(self.busy_at, self.machine.processed)
         self.schedule.pinned(self)
 
     def unpin(self, order: UnpinFrame) -> None:

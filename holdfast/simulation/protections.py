@@ -86,6 +86,21 @@ class Protections:
             return self._classes[name](wiring, self._every[unit], epoch, restored)
         return self._classes[name](wiring, self._every[unit], epoch, restored, self._phases[unit], self._triggers[unit])
 
+    def frames_between_max(self, wiring: Wiring) -> int | None:
+        """How many frames a running unit may process with no checkpoint pending; None if others decide.
+
+        An own round is left out where another's came through within an interval, so the longest pause of a
+        unit that starts rounds is two intervals, less a frame; of an uncoordinated one, the longest draw.
+        """
+        name, every = self._names[wiring.unit], self._every[wiring.unit]
+        if name == "uncoordinated":
+            return max((3 * every) // 2, (every + 1) // 2)
+        if name == "checkpoint":
+            return every
+        if name in _COORDINATED and self._triggers[wiring.unit]:
+            return 2 * every - 1
+        return None
+
     def keeps_near(self, unit: str) -> bool:
         """Whether a restart on the same host may use what the last instance left."""
         return self._names[unit] != "none"

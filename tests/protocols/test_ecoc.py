@@ -4,9 +4,14 @@ import pytest
 
 from holdfast.protocols.dialogue import (
     AckArrived,
+    CheckpointPrepared,
     CheckpointStored,
     CheckpointWanted,
     EdgeResumed,
+    ExtensionArrived,
+    FrameProcessed,
+    FramesSkipped,
+    IntervalDrawn,
     PinFrame,
     RequestArrived,
     Restored,
@@ -16,21 +21,13 @@ from holdfast.protocols.dialogue import (
     UnpinFrame,
 )
 from holdfast.protocols.ecoc import Ecoc
+from holdfast.protocols.extended import Extended
 from holdfast.protocols.invariants import BrokenInvariant, ProtocolRefused
 from holdfast.protocols.messages import CheckId
-from tests.protocols.wirings import (
-    FEEDS_BACK,
-    FEEDS_LATE,
-    LAST,
-    LOOP,
-    MIDDLE,
-    SOURCE,
-    SPLIT,
-    e,
-    ids,
-    processed,
-    run_to,
-)
+from holdfast.protocols.synchronised import Synchronised
+from holdfast.protocols.uncoordinated import Uncoordinated
+from holdfast.protocols.wiring import InputEdge, OutputEdge, Wiring
+from tests.protocols.wirings import FEEDS_BACK, FEEDS_LATE, LAST, LOOP, MIDDLE, SOURCE, SPLIT, e, ids, processed, run_to
 
 
 def ecoc(wiring, every=4, restored=Restored(), epoch=1):
@@ -175,3 +172,159 @@ def test_pins_that_outlived_a_crash_are_taken_up_again():
     ]
     assert unit.handle(AckArrived(e("split>right"), 6, {})) == [StoreCheckpoint(2, 6, ())]
     assert unit.handle(RequestArrived(e("a>split"), 1, 9, 9, ids("a")))[0] == PinFrame(4, 9)
+
+
+def test_no_lossless_protection_may_take_missing_inputs_as_lost():
+    """The unit would skip frames that its producer still has."""
+    restored = Restored()
+    machines = [Ecoc(LAST, 4, 1, restored), Extended(LAST, 4, 1, restored)]
+    machines += [Synchronised(LAST, 4, 1, restored), Uncoordinated(LAST, 4, 1, restored)]
+    assert not any(machine.lossy for machine in machines)
+
+
+def test_an_edge_with_a_delay_is_refused_also_off_a_cycle():
+    """Even a perfect cut leaves a frame on it, and plain ecoc stores none."""
+    late = Wiring("a", (InputEdge(e("log>a"), "log", outside=True),), (OutputEdge(e("a>b@1"), 0),))
+    with pytest.raises(ProtocolRefused, match="feeds 'a>b@1' with a delay"):
+        ecoc(late)
+
+
+def test_pins_are_taken_up_in_the_order_of_their_frames_and_only_behind_what_is_stored():
+    """The newest one that is covered travels and the older ones are let go; which those are is a matter of order."""
+    unit = ecoc(SPLIT, restored=Restored(9, 4, pinned=((3, 8), (1, 4), (2, 6))), epoch=2)
+    assert unit.pending == (6, 8)
+    assert UnpinFrame(1) in unit.start()
+
+
+def test_a_pin_that_all_consumers_cover_already_is_stored_at_the_start():
+    """No ack of theirs will come again."""
+    acked = ((e("split>left"), 8), (e("split>right"), 7))
+    unit = ecoc(SPLIT, restored=Restored(9, 4, acked, pinned=((2, 6), (3, 8))))
+    assert unit.start() == [StoreCheckpoint(2, 6, ())]
+
+
+def test_a_restarted_source_keeps_to_its_interval():
+    """After each restart its backup would be up to an interval older than declared."""
+    unit = ecoc(SOURCE, restored=Restored(6, 4))
+    unit.handle(processed(7))
+    assert unit.handle(processed(8))[0] == PinFrame(1, 8)
+
+
+def test_a_checkpoint_that_is_due_is_taken_between_two_multiples():
+    """An interval in seconds is not counted in frames."""
+    assert ecoc(SOURCE).handle(FrameProcessed(1, (), 10, due=True))[0] == PinFrame(1, 1)
+    assert Synchronised(SOURCE, 4, 1, Restored()).handle(FrameProcessed(1, (), 10, due=True))[0] == PinFrame(1, 1)
+
+
+def test_a_late_ack_does_not_take_back_an_earlier_one():
+    """The checkpoint would wait for an ack that has come and does not come again."""
+    unit = ecoc(LAST)
+    run_to(unit, 3)
+    unit.handle(AckArrived(e("avg>sink avg"), 3, {}))
+    unit.handle(AckArrived(e("avg>sink avg"), 1, {}))
+    assert unit.handle(RequestArrived(e("join>avg"), 1, 1, 3, ids("a")))[-1] == StoreCheckpoint(1, 3, ())
+
+
+@pytest.mark.parametrize(
+    "event", [IntervalDrawn(3), FramesSkipped(3), CheckpointPrepared(1), ExtensionArrived(e("a>b"), 1, 1, 0, True)]
+)
+def test_what_no_plain_coordinated_unit_can_be_told_stops_it(event):
+    """Somebody wired it to another protocol's partner; an answer of its own would be a guess."""
+    with pytest.raises(BrokenInvariant):
+        ecoc(MIDDLE).handle(event)
+
+
+def test_a_served_request_is_forgotten_and_a_waiting_one_is_kept_once():
+    """Kept, each would be answered again with every frame, and their number would grow for ever."""
+    unit = ecoc(LAST)
+    unit.handle(RequestArrived(e("join>avg"), 1, 1, 3, ids("a")))
+    run_to(unit, 2)
+    assert len(unit._wanted) == 1
+    unit.handle(processed(3))
+    unit.handle(AckArrived(e("avg>sink avg"), 3, {}))
+    unit.handle(CheckpointStored(1, 9))
+    assert unit.handle(processed(4)) == []
+    assert unit._wanted == []
+
+
+def test_a_round_of_its_own_starts_one_interval_after_somebody_elses_and_not_before():
+    """Units on one cycle would each send a round through all the others; but none may fall silent."""
+    unit = Ecoc(MIDDLE, 4, 1, Restored(), triggers=True)
+    run_to(unit, 5)
+    assert unit.handle(RequestArrived(e("a>join"), 1, 1, 5, ids("a")))[0] == PinFrame(2, 5)
+    assert [unit.handle(processed(n)) for n in (6, 7, 8)] == [[], [], []]
+    assert unit.handle(RequestArrived(e("a>join"), 1, 2, 8, ids("b")))[0] == PinFrame(3, 8)
+    assert [unit.handle(processed(n)) for n in (9, 10, 11)] == [[], [], []]
+    assert unit.handle(processed(12))[0] == PinFrame(4, 12)
+
+
+def test_a_checkpoint_that_somebody_wanted_here_does_not_delay_the_next_interval():
+    """Only another's round went through the neighbours as well."""
+    unit = ecoc(SOURCE)
+    run_to(unit, 6)
+    unit.handle(CheckpointWanted())
+    unit.handle(processed(7))
+    assert PinFrame(3, 8) in unit.handle(processed(8))
+
+
+def test_every_round_has_a_name_of_its_own():
+    """Two rounds with one name would be taken for one that came round a cycle."""
+    unit = ecoc(SOURCE)
+    names = [o.ids for n in range(1, 9) for o in unit.handle(processed(n)) if isinstance(o, SendRequest)]
+    assert names == [frozenset({CheckId("sensor", 1, 1)}), frozenset({CheckId("sensor", 1, 2)})]
+
+
+def test_a_request_without_a_name_gets_one_here():
+    """Uncoordinated producers have none; units below know their rounds by names."""
+    unit = ecoc(MIDDLE)
+    run_to(unit, 4)
+    first = unit.handle(RequestArrived(e("a>join"), 1, 0, 4, frozenset()))
+    unit.handle(processed(5))
+    second = unit.handle(RequestArrived(e("a>join"), 1, 0, 5, frozenset()))
+    assert first[1].ids == frozenset({CheckId("join", 1, 1)})
+    assert second[1].ids == frozenset({CheckId("join", 1, 2)})
+
+
+def test_a_request_for_exactly_the_stored_frame_is_answered_with_an_ack():
+    """A checkpoint more would be stored and nothing else would change."""
+    unit = ecoc(MIDDLE, restored=Restored(frame=6, stored=6))
+    assert unit.handle(RequestArrived(e("a>join"), 1, 9, 6, ids("a"))) == [SendAck(e("a>join"), 6, {})]
+
+
+def test_only_a_consumer_that_still_owes_an_ack_is_asked_again():
+    """Each asking may cost it a checkpoint; a sink cannot take one."""
+    unit = ecoc(SPLIT)
+    run_to(unit, 5)
+    unit.handle(RequestArrived(e("a>split"), 1, 1, 5, ids("a")))
+    unit.handle(AckArrived(e("split>left"), 5, {}))
+    assert unit.handle(EdgeResumed(e("split>left"))) == []
+    last = ecoc(LAST)
+    run_to(last, 3)
+    last.handle(RequestArrived(e("join>avg"), 1, 1, 3, ids("a")))
+    assert last.handle(EdgeResumed(e("avg>sink avg"))) == []
+
+
+def test_one_checkpoint_travels_at_a_time_and_the_next_follows_when_it_is_stored():
+    """The second would overtake the first, or be forgotten behind it."""
+    unit = ecoc(SOURCE)
+    run_to(unit, 8)
+    assert unit.handle(AckArrived(e("sensor>join"), 4, {})) == [StoreCheckpoint(1, 4, ())]
+    assert unit.pending == (4, 8)
+    assert unit.handle(AckArrived(e("sensor>join"), 8, {})) == []
+    said = unit.handle(CheckpointStored(1, 9))
+    assert said == [UnpinFrame(1), SendAck(e("log>sensor"), 4, {}), StoreCheckpoint(2, 8, ())]
+    assert unit.asking
+    unit.handle(CheckpointStored(2, 9))
+    assert not unit.asking
+
+
+def test_a_stored_checkpoint_that_was_not_sent_stops_the_unit():
+    """Acking on a stranger's word would let upstream drop what nobody holds."""
+    unit = ecoc(LAST)
+    with pytest.raises(BrokenInvariant, match="not on its way"):
+        unit.handle(CheckpointStored(1, 9))
+    run_to(unit, 3)
+    unit.handle(AckArrived(e("avg>sink avg"), 3, {}))
+    unit.handle(RequestArrived(e("join>avg"), 1, 1, 3, ids("a")))
+    with pytest.raises(BrokenInvariant, match="not on its way"):
+        unit.handle(CheckpointStored(2, 9))

@@ -139,6 +139,23 @@ def test_who_lost_its_place_keeps_no_frame_of_an_earlier_producer():
     assert receiver.accept(FrameSent(A, EDGE, 1, Kind.STABLE, 99, 1)) is FrameArrival.NEW
 
 
+@pytest.mark.parametrize(
+    ("edge", "processed", "received"), [("a>b", 5, 5), ("a>b@1", 5, 4), ("a>b", 0, 0), ("a>b@1", 0, 0)]
+)
+def test_a_restarted_receiver_stands_where_the_state_stands(edge, processed, received):
+    """One delay less far on a feedback edge, and never before the first frame."""
+    assert Receiver(InputEdge(e(edge), "a"), processed, B, Fence()).received == received
+
+
+def test_a_receiver_knows_what_it_has_handed_over():
+    """A repeat of a processed frame is a duplicate; a number that comes again as something else is an error."""
+    receiver = Receiver(InputEdge(EDGE, "a"), 3, B, Fence())
+    assert receiver.accept(FrameSent(A, EDGE, 3, Kind.STABLE, 9, 1)) is FrameArrival.DUPLICATE
+    receiver.accept(FrameSent(A, EDGE, 4, Kind.STABLE, 9, 1))
+    with pytest.raises(BrokenInvariant, match="other content"):
+        receiver.accept(FrameSent(A, EDGE, 4, Kind.LOST, 9, 1))
+
+
 def test_frames_that_were_skipped_are_not_waited_for():
     receiver = a_receiver()
     receiver.accept(FrameSent(A, EDGE, 1, Kind.STABLE, 1, 1))

@@ -1,9 +1,11 @@
 """Epochs: each number granted once, lower ones refused for good."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.protocols.fencing import EpochRegister, Fence, claim_quorum
+from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import Stamp
 
 
@@ -38,3 +40,25 @@ def test_every_claim_meets_every_other_and_every_stored_checkpoint(copies_needed
     assert quorum <= copies
     assert 2 * quorum > copies
     assert quorum + needed > copies
+
+
+def test_the_first_epoch_is_remembered_and_strangers_have_none():
+    """A directory is asked where nothing was heard; a peer that was heard is spoken to by its number."""
+    fence = Fence()
+    assert fence.highest("join") == 0
+    fence.admit(Stamp("join", 0, 1))
+    assert fence.highest("join") == fence.highest("join", 0) == 1
+    assert fence.highest("join", 1) == 0
+
+
+def test_a_new_register_grants_the_first_epoch():
+    """Refused, no unit would ever start."""
+    assert EpochRegister().current == 0
+    assert EpochRegister().grants(1)
+
+
+@pytest.mark.parametrize(("copies", "needed"), [(3, 0), (3, 4), (0, 0)])
+def test_a_backup_of_no_copies_or_of_more_than_there_are_is_no_backup(copies, needed):
+    """Its quorum would meet no checkpoint, or never be reached."""
+    with pytest.raises(BrokenInvariant):
+        claim_quorum(copies, needed)

@@ -1,5 +1,7 @@
 """Shipping: stored means enough copies, on disks that still have them."""
 
+from dataclasses import replace
+
 from holdfast.protocols.messages import Manifest, Stage, Stamp, StoreAnswered, Verdict
 from holdfast.protocols.shipping import SendToStore, Shipped, Shipping, Superseded
 
@@ -91,3 +93,135 @@ def test_a_refused_epoch_means_somebody_else_runs_the_unit():
     way = shipping()
     way.ship(ITEM, Stage.FINAL)
     assert way.answered(answer("a", verdict=Verdict.REFUSED)) == [Superseded()]
+
+
+def stored_by_two(way, item=ITEM, stage=Stage.FINAL):
+    way.ship(item, stage)
+    way.answered(answer("a", item, stage=stage))
+    return way.answered(answer("b", item, stage=stage))
+
+
+def sent(said):
+    return [
+        (o.store, o.request.manifest.serial, o.request.stage, o.request.files)
+        for o in said
+        if isinstance(o, SendToStore)
+    ]
+
+
+def test_what_travels_is_the_oldest_that_is_not_stored():
+    """Faults and status are judged by it."""
+    way = shipping()
+    assert way.travelling is None
+    way.ship(ITEM, Stage.FINAL)
+    way.ship(NEXT, Stage.FINAL)
+    assert way.travelling == ITEM
+    way.answered(answer("a"))
+    said = way.answered(answer("b"))
+    assert [item for _, item, *_ in sent(said)] == [2, 2, 2]
+    assert way.travelling == NEXT
+
+
+def test_checkpoints_travel_in_the_order_they_were_taken():
+    """A store takes an older one behind a newer for a duplicate."""
+    way = shipping()
+    third = Manifest("join", 1, 3, 12, (), ("base", "delta12"))
+    for item in (ITEM, NEXT, third):
+        way.ship(item, Stage.FINAL)
+    assert [item for _, item, *_ in sent(way.store_found("c"))] == [1]
+    way.answered(answer("a"))
+    assert [item for _, item, *_ in sent(way.answered(answer("b")))] == [2, 2, 2]
+
+
+def test_answers_about_another_checkpoint_or_of_another_epoch_do_not_count():
+    """They are late, and say nothing about the one on its way."""
+    way = shipping()
+    assert way.answered(answer("a")) == []
+    way.ship(NEXT, Stage.FINAL)
+    way.answered(answer("a", ITEM))
+    way.answered(replace(answer("a", NEXT), epoch=2))
+    assert way.answered(answer("b", NEXT)) == []
+    assert way.answered(answer("c", NEXT)) == [Shipped(NEXT, Stage.FINAL)]
+
+
+def test_a_third_answer_makes_nothing_stored_twice():
+    """The protection would take the second for a checkpoint that was not on its way."""
+    way = shipping()
+    stored_by_two(way)
+    assert way.answered(answer("c")) == []
+    assert sent(way.ship(NEXT, Stage.FINAL)) == [(s, 2, Stage.FINAL, ("delta8",)) for s in "abc"]
+    assert way.answered(answer("a", NEXT)) == []
+
+
+def test_a_store_that_lacks_files_of_the_last_checkpoint_gets_it_whole_and_final():
+    """Nothing else is on its way that would bring it."""
+    way = shipping()
+    stored_by_two(way)
+    said = way.answered(answer("c", verdict=Verdict.MISSING, missing=("base",)))
+    assert sent(said) == [("c", 1, Stage.FINAL, ITEM.files)]
+
+
+def test_files_missed_in_phase_one_are_sent_again_in_phase_one():
+    """As a final one it would replace the former checkpoint before the consumers are safe."""
+    way = shipping()
+    way.ship(ITEM, Stage.PREPARE)
+    said = way.answered(answer("a", verdict=Verdict.MISSING, stage=Stage.PREPARE, missing=("base",)))
+    assert sent(said) == [("a", 1, Stage.PREPARE, ITEM.files)]
+
+
+def test_a_phase_is_over_by_its_own_answers_or_by_a_final_copy():
+    """An answer to phase one that comes twice is no commit, and a final copy is no preparation."""
+    way = shipping()
+    stored_by_two(way, stage=Stage.PREPARE)
+    assert sent(way.ship(ITEM, Stage.COMMIT)) == [(s, 1, Stage.COMMIT, ()) for s in "abc"]
+    assert way.answered(answer("a", stage=Stage.PREPARE)) == []
+    assert way.answered(answer("b", stage=Stage.PREPARE)) == []
+    assert way.answered(answer("a", stage=Stage.FINAL)) == []
+    assert way.answered(answer("b", stage=Stage.COMMIT)) == [Shipped(ITEM, Stage.COMMIT)]
+    way.ship(NEXT, Stage.PREPARE)
+    way.answered(answer("a", NEXT, stage=Stage.FINAL))
+    assert way.answered(answer("b", NEXT, stage=Stage.FINAL)) == []
+
+
+def test_a_commit_carries_no_file_also_to_a_store_that_has_none():
+    """Phase two is one short message; the store says what it lacks."""
+    way = shipping()
+    way.ship(ITEM, Stage.COMMIT)
+    assert sent(way.store_found("c")) == [("c", 1, Stage.COMMIT, ())]
+
+
+def test_a_store_that_names_no_lives_is_in_its_first():
+    """A peer that knows of its second says that the answer is void."""
+    way = shipping(needed=2)
+    way.ship(ITEM, Stage.FINAL)
+    way.answered(answer("a"))
+    assert sent(way.answered(answer("b", lives=(("a", 1), ("b", 0))))) == [("a", 1, Stage.FINAL, ITEM.files)]
+
+
+def test_a_life_that_one_peer_knows_of_is_not_undone_by_one_that_does_not():
+    """The store lost its folder, whoever has heard of it."""
+    way = shipping(needed=3)
+    way.ship(ITEM, Stage.FINAL)
+    way.answered(answer("b", lives=(("a", 1),)))
+    way.answered(answer("c", lives=(("a", 0),)))
+    assert sent(way.answered(answer("a", lives=(("a", 0),)))) == [("a", 1, Stage.FINAL, ITEM.files)]
+
+
+def test_a_store_that_lost_its_folder_or_came_back_is_sent_every_file():
+    """What it was known to have may be gone."""
+    way = shipping()
+    stored_by_two(way)
+    way.ship(NEXT, Stage.FINAL)
+    assert sent(way.store_found("a")) == [("a", 2, Stage.FINAL, NEXT.files)]
+    way.answered(answer("a", NEXT))
+    assert sent(way.answered(answer("b", NEXT, lives=(("a", 1),)))) == [("a", 2, Stage.FINAL, NEXT.files)]
+
+
+def test_what_is_only_prepared_is_not_brought_to_a_store_that_comes_back():
+    """Sent as final it would be in force before its consumers are safe."""
+    way = shipping()
+    assert way.store_found("c") == []
+    stored_by_two(way, stage=Stage.PREPARE)
+    assert way.store_found("c") == []
+    stored_by_two(way, stage=Stage.COMMIT)
+    assert sent(way.store_found("c")) == [("c", 1, Stage.FINAL, ITEM.files)]

@@ -1,5 +1,8 @@
 """A backup store: files before manifest, one request at a time, lower epochs refused."""
 
+import pytest
+
+from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
     ClaimGranted,
     ClaimRefused,
@@ -14,6 +17,8 @@ from holdfast.protocols.storing import (
     BackupStore,
     DeleteFiles,
     FilesVerified,
+    KeepKnowledge,
+    KeepLife,
     Kept,
     ManifestSynced,
     PeerJoins,
@@ -168,3 +173,108 @@ def test_a_manifest_known_from_peers_is_not_called_stored_without_its_files():
     store.handle(PeerKnowledge("t", "join", 1, item))
     assert store.handle(request(item, Stage.COMMIT)) == [VerifyFiles("join", item.files)]
     assert verdicts(store.handle(FilesVerified("join", frozenset()))) == [Verdict.MISSING]
+
+
+def claim(epoch):
+    return RequestReceived(ClaimSent("join", epoch, f"claimant{epoch}"))
+
+
+def replies(said):
+    """Claims by number, stores by verdict."""
+    return [
+        getattr(o.answer, "verdict", (type(o.answer).__name__, o.answer.epoch)) for o in said if isinstance(o, Reply)
+    ]
+
+
+def test_requests_of_a_unit_are_worked_on_in_the_order_they_came():
+    """The lock is the order: what comes after a claim must find it granted, what came before must not."""
+    store = BackupStore("a")
+    assert store.handle(claim(3)) == [SyncRegister("join", 3)]
+    late = manifest(4, epoch=2)
+    for each in (claim(2), request(late), claim(5), claim(4)):
+        assert store.handle(each) == []
+    said = store.handle(RegisterSynced("join"))
+    assert replies(said) == [("ClaimGranted", 3), ("ClaimRefused", 2), Verdict.REFUSED]
+    assert said[-1] == SyncRegister("join", 5)
+    assert replies(store.handle(RegisterSynced("join"))) == [("ClaimGranted", 5), ("ClaimRefused", 4)]
+
+
+def test_an_instance_is_heard_of_through_its_checkpoint():
+    """A claim that left this store out raised its number elsewhere; one below it must not be granted here."""
+    store = BackupStore("a")
+    store_now(store, manifest(4, epoch=3))
+    assert replies(store.handle(claim(3))) == [("ClaimRefused", 3)]
+
+
+def test_what_a_store_kept_over_a_restart_is_what_a_claim_finds():
+    """A claim that misses it starts before its acks."""
+    item = manifest(4)
+    store = BackupStore("a", [Kept("join", 1, item)], lives=[("a", 2), ("b", 1)])
+    assert store.lives == {"a": 2, "b": 1}
+    store.handle(claim(2))
+    (granted,) = store.handle(RegisterSynced("join"))
+    assert (granted.answer.manifest, granted.answer.before) == (item, 1)
+
+
+def test_a_restarted_store_with_nothing_prepared_prepares_and_keeps_both():
+    """Phase one stands beside the former checkpoint until phase two."""
+    old, new = manifest(4), manifest(8, serial=2)
+    store = BackupStore("a", [Kept("join", 1, old)])
+    store.handle(request(new, Stage.PREPARE))
+    assert store.handle(good(new)) == [SyncManifest(new, prepared=True)]
+    said = store.handle(ManifestSynced("join"))
+    assert said[0] == DeleteFiles("join", frozenset({*old.files, *new.files}))
+    final = manifest(12, serial=3)
+    assert store_now(store, final)[0] == DeleteFiles("join", frozenset(final.files))
+
+
+def test_a_commit_of_what_is_not_here_asks_for_all_of_it():
+    """Phase one never came, or the store restarted since: a refusal would stop the unit, silence would hold it."""
+    store = BackupStore("a", [Kept("join", 1, manifest(4))])
+    new = manifest(8, serial=2)
+    (said,) = store.handle(request(new, Stage.COMMIT))
+    assert (said.answer.verdict, said.answer.missing) == (Verdict.MISSING, new.files)
+    assert store.handle(claim(2)) == [SyncRegister("join", 2)]
+
+
+@pytest.mark.parametrize("item", [manifest(8, serial=2), manifest(4)])
+def test_a_checkpoint_that_is_covered_is_stored_and_changes_nothing(item):
+    """Requests come twice and overtake each other; the newer one stays in force."""
+    store = BackupStore("a")
+    store_now(store, manifest(8, serial=2))
+    store.handle(request(item))
+    said = store.handle(good(item))
+    assert verdicts(said) == [Verdict.STORED]
+    assert len(said) == 1
+    assert store.manifests["join"].serial == 2
+
+
+def test_an_answer_of_the_disk_to_another_request_stops_the_store():
+    """It would call stored what was never verified, or grant what was never synced."""
+    store = BackupStore("a")
+    store.handle(request(manifest(4)))
+    with pytest.raises(BrokenInvariant, match="while storing"):
+        store.handle(RegisterSynced("join"))
+    claimed = BackupStore("b")
+    claimed.handle(claim(2))
+    with pytest.raises(BrokenInvariant, match="works on a claim"):
+        claimed.handle(ManifestSynced("join"))
+
+
+def test_the_highest_life_of_a_peer_is_kept():
+    """An older one, heard late, would let an answer of a lost folder count."""
+    store = BackupStore("a")
+    assert store.handle(PeerJoins("b", 2)) == [KeepLife("b", 2)]
+    assert store.handle(PeerJoins("b", 1)) == [KeepLife("b", 2)]
+
+
+def test_the_newest_of_what_peers_know_is_learnt_and_written_down():
+    """An older manifest would be found by a claim; one that is not on disk is lost with the next crash."""
+    old, new = manifest(4), manifest(8, serial=2)
+    store = BackupStore("a", peers_needed=2)
+    assert store.handle(PeerKnowledge("b", "join", 3, new)) == [KeepKnowledge("join", 3, new)]
+    assert store.handle(PeerKnowledge("c", "join", 2, old)) == [KeepKnowledge("join", 3, new)]
+    assert store.handle(PeerKnowledge("d", "join", 9, None)) == []
+    other = BackupStore("a", peers_needed=2)
+    other.handle(PeerKnowledge("b", "join", 2, old))
+    assert other.handle(PeerKnowledge("c", "join", 3, new)) == [KeepKnowledge("join", 3, new)]

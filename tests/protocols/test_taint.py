@@ -7,16 +7,17 @@ on, and every operator does with them what its kind does. A run loses frames and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import holdfast as hf
+from holdfast.frames.identity import FrameRecord, Kind
 from holdfast.graph.refilling import refills_us
 from holdfast.graph.units import cut
-from holdfast.protocols.taint import Gap, Input, Mark, Taint
+from holdfast.protocols.taint import TAINTED, Gap, Input, Mark, Taint, mark_of
 
 FRAME_US = 1_000_000
 
@@ -332,3 +333,125 @@ def test_a_cycle_heals_when_its_operator_says_so_and_not_before():
         p.sink("looped", Outside())
         seen = World(p.graph(), frozenset({("rows", 5)}), {}).run(40)["looped"]
         assert [n for n in seen if seen[n][1] is not None] == [*range(5, last + 1)]
+
+
+def test_a_mark_goes_into_a_side_record_and_comes_back_as_it_was():
+    """Consumers on other hosts know of it by the record alone; an unmarked frame must not become marked."""
+    assert Mark.fields(None) == {}
+    fields = Mark.fields(Mark(7, "gone").to_json())
+    assert fields == {"mark": TAINTED, "mark_us": 7, "reason": "gone"}
+    record = FrameRecord("rows", 3, Kind.STABLE, 1, 3 * FRAME_US, 1, 10, "ff", **fields)
+    assert mark_of(record) == Mark(7, "gone")
+    assert mark_of(replace(record, mark="", mark_us=0)) is None
+
+
+def running(**declared):
+    p = process()
+    p.aggregate("sums", of="rows", by="zone", emits={"n": "sum(v)"}, **declared)
+    p.sink("sums", Outside())
+    return unit_of(p, "sums")
+
+
+def rows(n, **what):
+    return [Input("rows", 0, n, **what)]
+
+
+def test_a_gap_is_as_long_as_the_longest_and_as_young_as_the_youngest_that_made_it():
+    """The shorter one must not end the mark of the longer, nor an older one hide that rows went missing again."""
+    taint = running()
+    taint.gaps["sums"] = Gap(5, 50, "first")
+    taint._refills["sums"] = 10
+    taint.skipped(20, "shorter and younger")
+    assert taint.gaps["sums"] == Gap(20, 50, "shorter and younger")
+    taint.skipped(45, "longer")
+    assert taint.gaps["sums"] == Gap(45, 55, "longer")
+    taint._widen(taint._operators[0], Mark(3, "older and longer"), 60)
+    assert taint.gaps["sums"] == Gap(45, 70, "older and longer")
+    taint._widen(taint._operators[0], Mark(45, "the same again"), 60)
+    assert taint.gaps["sums"] == Gap(45, 70, "older and longer")
+
+
+def test_of_two_marks_the_younger_is_told_and_of_equal_ones_the_first():
+    """What heals is judged by the youngest gap; a frame made again must carry the same words."""
+    taint = running()
+    taint.gaps["sums"] = Gap(5, 2 * FRAME_US, "of the state")
+    assert taint.frame(*at(2), rows(2, mark=Mark(9, "of the input")))["sums"] == Mark(9, "of the input")
+    again = running()
+    again._refills["sums"] = 0
+    again.gaps["sums"] = Gap(9, 9 * FRAME_US, "of the state")
+    assert again.frame(*at(2), rows(2, mark=Mark(9, "of the input")))["sums"] == Mark(9, "of the input")
+
+
+def test_a_gap_ends_with_the_first_frame_that_begins_after_it():
+    """One frame more would mark a right answer, one less would not mark a wrong one."""
+    for until, marked in ((2 * FRAME_US, False), (2 * FRAME_US + 1, True)):
+        taint = running()
+        taint.gaps["sums"] = Gap(5, until, "gone")
+        assert ("sums" in taint.frame(*at(3), rows(3))) is marked
+        assert ("sums" in taint.gaps) is marked
+
+
+def test_only_state_has_gaps():
+    """A filter forgets each frame with the next."""
+    p = process()
+    p.filter("hot", of="rows", where="v > 1")
+    p.sink("hot", Outside())
+    taint = unit_of(p, "hot")
+    taint.skipped(FRAME_US, "gone")
+    assert {*taint.frame(*at(2), rows(2, is_lost=True))} == {"hot"}
+    assert (taint.gaps, taint.frame(*at(3), rows(3))) == ({}, {})
+
+
+def test_a_lost_input_is_the_origin_and_a_marked_one_keeps_its_own():
+    """A mark that is renewed on its way would never heal a cycle."""
+    assert running().frame(*at(4), rows(4, is_lost=True))["sums"] == Mark(4 * FRAME_US, "frame 4 of rows is LOST")
+    assert running().frame(*at(4), rows(4, mark=Mark(9, "older")))["sums"] == Mark(9, "older")
+
+
+def looped(**stabilises):
+    p = process()
+    schema = "ts timestamp, zone int, v double"
+
+    def looped(state, rows, back): ...
+
+    again = hf.feedback("looped", schema=schema, frames=2)
+    p.keyed("zone", state="n bigint", emits=schema, inputs={"rows": "rows", "back": again}, **stabilises)(looped)
+    p.sink("looped", Outside())
+    return unit_of(p, "looped")
+
+
+def round_again(taint, n, origin=5 * FRAME_US):
+    """Frame n, whose rows are whole and whose feedback carries a mark of this origin."""
+    back = Input("looped", 2, n - 2, mark=Mark(origin, "gone"))
+    return taint.frame(*at(n), [Input("rows", 0, n), back])
+
+
+@pytest.mark.parametrize(("n", "marked"), [(6, True), (9, True), (10, False)])
+def test_a_mark_that_comes_over_feedback_counts_until_the_operator_has_outlived_its_origin(n, marked):
+    """The gap may lie in another unit of the cycle: its mark is all that is known of it here."""
+    taint = looped(stabilises="4 seconds")
+    assert ("looped" in round_again(taint, n)) is marked
+    # As old as its origin, however late it comes.
+    assert taint.gaps.get("looped") == (Gap(5 * FRAME_US, 9 * FRAME_US, "gone") if marked else None)
+
+
+def test_a_mark_over_feedback_is_never_outlived_by_who_does_not_say_when():
+    """Its state may depend on the gap for ever."""
+    taint = looped()
+    assert round_again(taint, 40)["looped"] == Mark(5 * FRAME_US, "gone")
+    assert "looped" in taint.frame(*at(41), [Input("rows", 0, 41), Input("looped", 2, 39)])
+
+
+def test_a_mark_that_comes_over_no_feedback_is_never_outlived():
+    """It says that this very input lacks something, however old the gap it comes from."""
+    taint = looped(stabilises="4 seconds")
+    found = taint.frame(*at(40), [Input("rows", 0, 40, mark=Mark(FRAME_US, "old")), Input("looped", 2, 38)])
+    assert found["looped"] == Mark(FRAME_US, "old")
+    assert taint.gaps["looped"] == Gap(FRAME_US, 44 * FRAME_US, "old")
+
+
+def test_an_older_mark_of_an_input_does_not_hide_a_younger_gap_of_the_state():
+    """Units that outlive a gap reckon from the youngest."""
+    taint = running()
+    taint.gaps["sums"] = Gap(9, 2 * FRAME_US, "of the state")
+    assert taint.frame(*at(2), rows(2, mark=Mark(5, "of the input")))["sums"].origin_us == 9

@@ -1,4 +1,4 @@
-"""The whole unit: fence, intake, queue and protection at work together."""
+"""The whole unit: fence, edges, queue and protection at work together."""
 
 import pytest
 
@@ -16,6 +16,7 @@ from holdfast.protocols.dialogue import (
 )
 from holdfast.protocols.ecoc import Ecoc
 from holdfast.protocols.edges import FrameArrival, Receiver
+from holdfast.protocols.extended import Extended
 from holdfast.protocols.fencing import Fence
 from holdfast.protocols.invariants import BrokenInvariant
 from holdfast.protocols.messages import (
@@ -235,6 +236,8 @@ def test_numbers_that_were_missed_are_sealed_as_lost():
         (e("split>right"), 3, Kind.LOST, LOST_CHECKSUM),
         (e("split>right"), 4, Kind.LOST, LOST_CHECKSUM),
     ]
+    # The next number is not lost: the unit will make it.
+    assert [number for number, _ in machine.queue.contents()] == [3, 4]
 
 
 def test_several_frames_are_begun_and_end_in_order():
@@ -263,3 +266,32 @@ def test_no_frame_is_begun_for_which_the_queue_has_no_room():
 def test_a_message_on_an_unknown_edge_stops_the_unit():
     with pytest.raises(BrokenInvariant, match="unknown edge"):
         unit().handle(frame(e("x>join"), 1))
+
+
+def test_a_refusal_that_names_no_higher_epoch_is_not_obeyed():
+    """It is about a former instance of this unit and came late; nobody would run it any more."""
+    join = unit()
+    assert join.handle(MessageArrived(RefusalSent(Stamp("avg", 0, 1), ME, 1))) == []
+    join.handle(frame(e("a>join"), 1))
+    assert [o.frame for o in join.handle(frame(e("b>join"), 1)) if isinstance(o, ProcessFrame)] == [1]
+
+
+def test_a_consumer_that_may_lose_is_sent_only_what_it_does_not_hold():
+    """All that is queued would travel again at each contact."""
+    split = unit(SPLIT)
+    for number in (1, 2, 3):
+        split.handle(frame(e("a>split"), number))
+        split.handle(FrameProcessed(number, (sealed(),), 10))
+    said = split.handle(MessageArrived(ResumeSent(Stamp("left", 0, 1), e("split>left"), 1, 2, 0, lossy=True)))
+    assert [(m.first, m.answer) for m in sent(said, OfferSent)] == [(3, True)]
+    assert [m.frame for m in sent(said, FrameSent)] == [3]
+
+
+def test_what_a_feedback_edge_has_not_delivered_weighs_nothing():
+    """Extension or checkpoint is decided by the sizes of inputs."""
+    protection = Extended(LOOP, 100, 1, Restored())
+    sensor = Unit(LOOP, protection, Stamp("sensor", 0, 1), Restored(), 10_000)
+    sensor.start()
+    sensor.handle(frame(e("log>sensor"), 1))
+    sensor.handle(FrameProcessed(1, (sealed(),), 10))
+    assert protection._sizes == {e("log>sensor"): {1: 10}, e("avg>sensor@1"): {0: 0}}

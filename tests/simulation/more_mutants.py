@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 
 from holdfast.protocols.activation import Activation, CopyFetched
+from holdfast.protocols.checkpoint import PartialCheckpoint
 from holdfast.protocols.dialogue import (
     CheckpointStored,
     EdgeResumed,
@@ -280,6 +281,39 @@ class NeverTriggers(Ecoc):
         super().__init__(wiring, every, epoch, restored, phase, None)
 
 
+class NeverOnTime(Ecoc):
+    """No unit starts a round by its interval; half-full queues alone ask."""
+
+    def _is_time(self, frame):
+        return False
+
+
+class CountsNoInterval(PartialCheckpoint):
+    """Checkpoints at frames that divide by twice the interval."""
+
+    def __init__(self, wiring, every, epoch, restored):
+        super().__init__(wiring, 2 * every, epoch, restored)
+
+
+class KeepsSizes(Extended):
+    """Forgets the size of no frame it has read."""
+
+    def _measure(self, size):
+        kept = {edge: dict(sizes) for edge, sizes in self._sizes.items()}
+        super()._measure(size)
+        self._sizes.update(kept)
+
+
+class KeepsRequests(Ecoc):
+    """A request that was served is kept with the others."""
+
+    def _processed_frame(self, event):
+        wanted = list(self._wanted)
+        out = super()._processed_frame(event)
+        self._wanted += [request for request in wanted if request not in self._wanted]
+        return out
+
+
 class LeavesOutFeedback(Extended):
     def _queues(self, pending):
         late = {e.edge for e in self._wiring.outputs if e.delay}
@@ -447,7 +481,7 @@ MORE_MUTANTS = [
     Mutant("replay one frame late", "uncoordinated", "sp1", Parts(unit=with_sender(ReplaysOneLate))),
     Mutant("a late resume counts", "uncoordinated", "sp1", Parts(unit=with_sender(LateResumesCount))),
     Mutant("a duplicate moves the consumer back", "uncoordinated", "sp1", Parts(unit=with_receiver(GoesBack))),
-    Mutant("what overtook is dropped", "uncoordinated", "sp1", Parts(unit=with_receiver(DropsWhatOvertook))),
+    Mutant("what overtook is dropped", "extended", "sp1", Parts(unit=with_receiver(DropsWhatOvertook))),
     Mutant("a queue without bound", "uncoordinated", "sp1", Parts(unit=with_queue(NeverFull))),
     Mutant(
         "acks that overtake are forgotten",
@@ -481,6 +515,10 @@ MORE_MUTANTS = [
         "sp1",
         Parts(protections={"none": AsksNobody, "ecoc": NeverTriggers}),
     ),
+    _ecoc("rounds never start by the interval", NeverOnTime),
+    Mutant("twice the declared interval", "checkpoint", "sp1", Parts(protections={"checkpoint": CountsNoInterval})),
+    _extended("sizes of frames are kept for ever", KeepsSizes, "sp2"),
+    _ecoc("served requests are kept for ever", KeepsRequests, "sp2"),
     _extended("extension without feedback", LeavesOutFeedback, "sp3"),
     _extended("loads are added up", AddsUpLoads, "diamond"),
     _extended("a restart forgets what is unacknowledged", ForgetsWhatIsUnacknowledged, "sp2"),
