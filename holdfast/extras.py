@@ -20,6 +20,7 @@ EXTRAS = {
     "mqtt": ("paho",),
     "postgres": ("psycopg",),
     "duckdb": ("duckdb",),
+    "predict": ("matplotlib", "scipy"),
     "demo": ("matplotlib", "scipy", "wfdb"),
 }
 

@@ -16,6 +16,7 @@ import typer
 
 from holdfast.cli import render
 from holdfast.errors import UsageError
+from holdfast.extras import need
 from holdfast.graph.durations import duration_ms
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def model(
     as_json: Json = False,
 ) -> None:
     """Make a model of a process from its graph and the records of a run. `predict` and `advise` read it."""
+    need("predict", "holdfast model")
     from holdfast.cli.predicted import fields, model_lines
     from holdfast.models.files import write_model
 
@@ -80,6 +82,7 @@ def predict(
     """What faults do to each output: available, late, lost, tainted, beside its promises and other protections."""
     import numpy as np
 
+    need("predict", "holdfast predict")
     from holdfast.cli.predicted import other_plans, prediction_fields, prediction_lines
     from holdfast.models.firstorder import impacts
     from holdfast.models.predicting import predict as foretold
@@ -125,6 +128,7 @@ def advise(
     """The cheapest protections that keep all promises, what each costs and buys, and what would not be enough."""
     import numpy as np
 
+    need("predict", "holdfast advise")
     from holdfast.cli.advised import advice_fields, advice_lines, declarable, written
     from holdfast.models.advising import advise as advised
 

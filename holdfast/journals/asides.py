@@ -43,7 +43,7 @@ def read_aside(path: Path) -> pa.Table:
             where=str(path),
             why=str(error).splitlines()[0],
             effect="none of them was shown or put back",
-            do="put the file back from a copy; without one send the rows again from where they came",
+            do="restore the file from a copy; without one send the rows again from where they came",
         ) from error
     return table.replace_schema_metadata(None)
 

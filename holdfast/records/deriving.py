@@ -19,10 +19,10 @@ from holdfast.graph.model import STATEFUL, Graph
 from holdfast.graph.model import Operator as GraphOperator
 from holdfast.graph.promises import Loses, Within
 from holdfast.graph.protections import Protection
+from holdfast.graph.refilling import refills_us
 from holdfast.graph.units import Unit
 from holdfast.models.refilling import Fit, never, time_window
 from holdfast.models.stream import Fault, Operator, Output, Port, Protect, State, StreamModel, refused
-from holdfast.protocols.taint import refills_us
 
 if TYPE_CHECKING:
     from holdfast.records.measured import MeasuredRun, MeasuredUnit

@@ -128,6 +128,6 @@ def test_both_wards_are_well_formed(program):
 def test_both_wards_have_the_same_thresholds():
     recorded, live = (load(str(EXAMPLES / name)).graph() for name in ("ward.py", "ward_live.py"))
 
-    assert [(p.name, p.default, p.per, p.between) for p in recorded.params] == [
-        (p.name, p.default, p.per, p.between) for p in live.params
+    assert [(p.name, p.default, p.by, p.between) for p in recorded.params] == [
+        (p.name, p.default, p.by, p.between) for p in live.params
     ]

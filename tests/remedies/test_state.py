@@ -73,7 +73,7 @@ def test_a_frame_that_is_gone_or_damaged_is_restored(folder):
     assert "Restore it" in refused("HF-F005", lambda: read_frame(path)).do
     path.write_bytes(whole)
     flip(path)
-    assert "put the file back from a copy" in refused("HF-F002", lambda: read_frame(path)).do
+    assert "restore the file from a copy" in refused("HF-F002", lambda: read_frame(path)).do
     path.write_bytes(whole)
     assert read_frame(path)[1].num_rows == 4
 
@@ -171,7 +171,7 @@ def test_a_hosts_folder_of_another_is_given_up_or_emptied(tmp_path):
     """HF-R014."""
     homes(tmp_path / "one", at=tmp_path / "disks")
     error = refused("HF-R014", lambda: homes(tmp_path / "two", at=tmp_path / "disks"))
-    assert "a folder of its own" in error.do and "to begin anew empty this one" in error.do
+    assert "its own folder" in error.do and "to start over empty this one" in error.do
     assert homes(tmp_path / "two", at=tmp_path / "other disks").lost() == []
     for each in (tmp_path / "disks").iterdir():
         shutil.rmtree(each)
@@ -213,7 +213,7 @@ def test_rows_set_aside_are_put_back_from_a_copy(tmp_path):
     path = tmp_path / "00000002.parquet"
     write_aside(path, pa.table({"zone": [1, 2]}))
     whole = flip(path, 20)
-    assert "put the file back from a copy" in refused("HF-R045", lambda: read_aside(path)).do
+    assert "restore the file from a copy" in refused("HF-R045", lambda: read_aside(path)).do
     path.write_bytes(whole)
     assert read_aside(path)["zone"].to_pylist() == [1, 2]
 

@@ -28,6 +28,7 @@ from holdfast.frames.content import checksum
 from holdfast.frames.files import list_frames, read_frame, seal_frame
 from holdfast.frames.identity import FrameRecord
 from holdfast.frames.identity import Kind as FrameKind
+from holdfast.graph.edge_ids import EdgeId
 from holdfast.graph.hosting import Host
 from holdfast.graph.model import Param
 from holdfast.graph.schemas import Schema
@@ -362,7 +363,7 @@ def _build_container(folder: Path) -> None:
     frame = folder / "00000003.stable.arrow"
     _seal(folder, 1)
     frame.write_bytes((folder / "s" / frame.name).read_bytes())
-    manifest = packer.pack(1, 3, (("e", 2),), {f"streams/s/{frame.name}": frame}, record={"n": 3})
+    manifest = packer.pack(1, 3, ((EdgeId.parse("s>v"), 2),), {f"streams/s/{frame.name}": frame}, record={"n": 3})
     (folder / "manifest.json").write_bytes(to_json(manifest))
 
 
