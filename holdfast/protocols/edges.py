@@ -16,6 +16,7 @@ has no effect and is answered by a refusal.
 A frame that overtook others waits for them: were it dropped, it would not be asked for
 again before the next one comes, and behind the last one none does. It waits only as long
 as the same instance sends: the next one may have sealed that number with other content.
+For the same reasons an offer drops no frame of its own instance that overtook it.
 
 Several frames may be under way: on the wire, held and not yet handed over, or handed
 over and not yet processed. An edge inside one host needs no wire and has neither end:
@@ -168,9 +169,7 @@ class Receiver(_End):
         self._gap: Frame | None = None  # the gap behind this number has been asked for
 
     def accept(self, message: FrameSent) -> FrameArrival:
-        if self._sender != message.stamp.epoch:
-            self._sender = message.stamp.epoch
-            self.contact()
+        self._hear(message.stamp)
         number, frame = message.frame, InputFrame(message.kind, message.checksum, message.size)
         if number <= self.received:
             held = self._held.get(number)
@@ -183,11 +182,20 @@ class Receiver(_End):
             self._ahead[number] = frame
             return FrameArrival.GAP
         self._held[number] = frame
-        while number + 1 in self._ahead:
-            number += 1
-            self._held[number] = self._ahead.pop(number)
         self.received = number
+        self._catch_up()
         return FrameArrival.NEW
+
+    def _hear(self, sender: Stamp) -> None:
+        if self._sender != sender.epoch:
+            self._sender = sender.epoch
+            self.contact()
+
+    def _catch_up(self) -> None:
+        """Frames that overtook others have waited for the number before theirs."""
+        while (number := self.received + 1) in self._ahead:
+            self._held[number] = self._ahead.pop(number)
+            self.received = number
 
     def should_ask(self) -> bool:
         """Once per gap: the frames behind the first one of it bring no news."""
@@ -209,10 +217,20 @@ class Receiver(_End):
         self._gap = None
         self._ahead.clear()
 
-    def skip(self, number: Frame) -> None:
-        """Take missing frames up to `number` as lost; only partial protections may."""
+    def offered(self, message: OfferSent) -> bool:
+        """Take what is missing before the first frame that is left as lost; only partial protections may.
+
+        Says whether anything was missing. The frames of an offer may overtake it: they are not sent again.
+        """
+        self._hear(message.stamp)
+        missed = message.first - 1 > self.received
+        self._skip(message.first - 1)
+        return missed
+
+    def _skip(self, number: Frame) -> None:
         self.received = max(self.received, number)
-        self._ahead.clear()
+        self._ahead = {ahead: frame for ahead, frame in self._ahead.items() if ahead > self.received}
+        self._catch_up()
 
     def _forget(self) -> None:
         """Drop what was received and not processed: the producer may number otherwise."""
@@ -224,7 +242,7 @@ class Receiver(_End):
     def forward(self, processed: Frame) -> None:
         """Go on after `processed`; frames before it are of no use any more."""
         done = processed - self.edge.delay
-        self.skip(max(done, 0))
+        self._skip(max(done, 0))
         self._held = {number: frame for number, frame in self._held.items() if number > done}
 
     def has(self, processing: Frame) -> bool:

@@ -218,9 +218,9 @@ class Unit:
                     self._placing.resumed(edge, asking.after, asking.acked)
                     return self._place()
                 return self._replay(asking)
-            case OfferSent(_, edge, first, answer):
-                if answer:
-                    return self._take_offer(edge, first)
+            case OfferSent(edge=edge):
+                if message.answer:
+                    return self._take_offer(message)
                 self.receivers[edge].contact()
                 return [self._resume(edge)]
             case _:
@@ -241,14 +241,12 @@ class Unit:
 
     # ---- finding a place after a loss -------------------------------------------------
 
-    def _take_offer(self, edge: EdgeId, first: Frame) -> list[UnitInstruction]:
+    def _take_offer(self, offer: OfferSent) -> list[UnitInstruction]:
         if not self.protection.lossy:
             return []
-        receiver = self.receivers[edge]
-        missed = first - 1 > receiver.received
-        receiver.skip(first - 1)
+        missed = self.receivers[offer.edge].offered(offer)
         if self._placing is not None:
-            self._placing.offered(edge, first)
+            self._placing.offered(offer.edge, offer.first)
             return self._place()
         lost: list[UnitInstruction] = []
         if missed:

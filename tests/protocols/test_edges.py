@@ -35,6 +35,10 @@ def resume(after, acked=0, contact=1, epoch=1, lossy=False):
     return ResumeSent(Stamp("b", 0, epoch), EDGE, contact, after, acked, lossy)
 
 
+def offer(first, epoch=1):
+    return OfferSent(Stamp("a", 0, epoch), EDGE, first, answer=True)
+
+
 def numbers(messages):
     return [m.frame for m in messages if isinstance(m, FrameSent)]
 
@@ -159,11 +163,37 @@ def test_a_receiver_knows_what_it_has_handed_over():
 def test_frames_that_were_skipped_are_not_waited_for():
     receiver = a_receiver()
     receiver.accept(FrameSent(A, EDGE, 1, Kind.STABLE, 1, 1))
-    receiver.skip(3)
+    assert receiver.offered(offer(4))
     assert receiver.has(3) and not receiver.has(4)
     assert (receiver.take(1).checksum, receiver.take(2)) == (1, None)
     receiver.forward(5)
     assert receiver.received == 5
+
+
+@pytest.mark.parametrize(
+    ("first", "missed", "taken"), [(1, False, [1, 2, 3, 4]), (2, True, [None, 2, 3, 4]), (3, True, [None, None, 3, 4])]
+)
+def test_frames_that_overtook_their_offer_are_kept(first, missed, taken):
+    """They are not sent again, and behind the last one nothing comes that would show the gap."""
+    receiver = a_receiver()
+    for number in (2, 3, 4):
+        assert receiver.accept(FrameSent(A, EDGE, number, Kind.STABLE, number, 1)) is FrameArrival.GAP
+    assert receiver.offered(offer(first)) is missed
+    if not missed:
+        receiver.accept(FrameSent(A, EDGE, 1, Kind.STABLE, 1, 1))
+    assert receiver.received == 4
+    frames = [receiver.take(number) for number in (1, 2, 3, 4)]
+    assert [frame and frame.checksum for frame in frames] == taken
+
+
+def test_an_offer_of_a_new_instance_drops_what_the_former_one_sent_ahead():
+    """The new one may have sealed that number with other content."""
+    receiver = a_receiver()
+    receiver.accept(FrameSent(A, EDGE, 4, Kind.STABLE, 4, 1))
+    receiver.offered(offer(4, epoch=2))
+    assert receiver.received == 3
+    assert receiver.accept(FrameSent(Stamp("a", 0, 2), EDGE, 4, Kind.STABLE, 5, 1)) is FrameArrival.NEW
+    assert receiver.take(4).checksum == 5
 
 
 @pytest.mark.parametrize(

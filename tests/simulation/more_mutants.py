@@ -99,10 +99,13 @@ class KeepsWhatOvertook(Receiver):
         super().contact()
         self._ahead = ahead
 
-    def skip(self, number):
-        ahead = dict(self._ahead)
-        super().skip(number)
-        self._ahead = ahead
+
+class OffersDropWhatOvertook(Receiver):
+    """An offer that its own frames overtook makes the receiver drop them."""
+
+    def _skip(self, number):
+        self._ahead.clear()
+        super()._skip(number)
 
 
 class AsksOnce(Receiver):
@@ -492,6 +495,7 @@ MORE_MUTANTS = [
     Mutant("an asking is taken for an ack", "ecoc", "sp1", Parts(unit=with_sender(AcksWhatIsAsked))),
     Mutant("frames that are gone are offered", "checkpoint", "sp1", Parts(unit=with_sender(OffersWhatIsGone))),
     Mutant("what overtook outlives its sender", "none", "random", Parts(unit=with_receiver(KeepsWhatOvertook))),
+    Mutant("an offer drops what overtook it", "none", "sp3", Parts(unit=with_receiver(OffersDropWhatOvertook))),
     Mutant("askings have no number", "uncoordinated", "sp1", Parts(unit=with_receiver(AsksOnce))),
     Mutant("resume one frame late", "uncoordinated", "sp1", Parts(unit=with_receiver(ResumesAtProcessed))),
     Mutant("feedback is not waited for", "uncoordinated", "sp3", Parts(unit=with_receiver(TakesFeedbackAtOnce))),
