@@ -1,14 +1,12 @@
 # Needs: Debian's python3.11, python3.11-venv and make. Java comes from PyPI.
 #   make setup   an environment in .venv with the pinned versions
 #   make demo    two stream processes on recorded files, and a page to look at (make demo-live: with servers)
-#   make test    all tests, the fast ones first (three long ones: make test-long)
+#   make test    all tests, the fast ones first
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 VENV := .venv
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?=
-# Minutes of runs as users start them, of what tests/spark covers for the most part: make test-long.
-LONG := $(addprefix tests/live/,test_changed.py test_growing.py test_howto.py test_iterator.py)
 # Nothing that is not in the lock; builds (PySpark comes as source) use the pinned tools too.
 INSTALL := $(PY) -m pip --disable-pip-version-check install --quiet --no-deps
 
@@ -18,7 +16,7 @@ PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& { command -v $$name; break; }; done)
 
-.PHONY: help setup lint test test-long demo demo-live jar clean
+.PHONY: help setup lint test demo demo-live jar clean
 
 help:
 	@sed -n '2,4s/^# *//p' Makefile
@@ -46,16 +44,12 @@ test: setup $(VENV)/classes lint
 	@sh tests/services/install.sh $(VENV)/services
 	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS) tests --ignore=tests/spark --ignore=tests/live
 	$(if $(wildcard tests/spark/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/spark)
-	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live $(addprefix --ignore=,$(LONG)))
+	$(if $(wildcard tests/live/test_*.py),$(PY) -m pytest $(PYTEST_ARGS) tests/live)
 
 lint: setup
 	$(VENV)/bin/ruff check --quiet .
 	$(VENV)/bin/ruff format --quiet --check .
 	$(VENV)/bin/mypy --no-error-summary
-
-test-long: setup $(VENV)/classes
-	@sh tests/services/install.sh $(VENV)/services
-	$(PY) -m pytest $(PYTEST_ARGS) $(LONG)
 
 demo: setup
 	@$(VENV)/bin/holdfast doctor --no-start
