@@ -2,7 +2,8 @@
 
 A change of the code's shape changes no frame. `checksums.json` holds, for every test, the first frames of every stream
 it seals; a frame that comes out with another checksum fails the test that made it. Frames that are not the same twice
-(a live source decides by the clock what is in them) are not recorded.
+are not recorded, nor those of tests in which the moment decides what is in a frame: live sources, parameters set
+while it runs, units that may lose.
 
     python -m pytest tests/spark --record-checksums      once more keeps what is the same both times
 """
