@@ -215,7 +215,8 @@ class Activation:
         manifests = [grant.manifest for grant in grants if grant.manifest is not None]
         newest = max(manifests, key=lambda m: m.key, default=None)
         near = self._near
-        if near is not None and near.epoch == before:
+        # Stores that lost their folders may know less than the host does; one that knows a later instance wins.
+        if near is not None and near.epoch >= before:
             if newest is None or newest.epoch < near.epoch or newest.frame <= near.frame:
                 return self._begin(near, newest, None)
         if newest is None:

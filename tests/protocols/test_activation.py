@@ -259,3 +259,12 @@ def test_of_two_checkpoints_with_enough_copies_the_newer_is_acknowledged():
     assert said == [FetchCopy("c", 2, NEW)]
     (start,) = machine.handle(CopyFetched("c", NEW, True, NEW))
     assert start.stored == 8
+
+
+def test_what_the_host_has_is_used_though_stores_know_less_than_it_does_and_one_has_learnt_again():
+    """What stores know was asked before the claim; one that was reopened in between made a good host start from nothing."""
+    near = NearCheckpoint(epoch=3, frame=17)
+    for before in (0, 3):  # all have lost their folders; one has learnt again by now
+        machine = activation(near, known=3)
+        machine.handle(granted("a", None, epoch=4, before=0))
+        assert machine.handle(granted("b", None, epoch=4, before=before)) == [StartUnit(4, near, None, None, 0)]

@@ -215,15 +215,7 @@ class Recovery:
                 "it is not used"
             )
             return None
-        known = [0]
-        for store in stores.opened:
-            with contextlib.suppress(StoreAway):
-                known.append(store.trace(name).epoch)
-        # No later instance is known, so what lies here was left by the last one. Stores that have
-        # all lost their folders do not remember its epoch, and must not make it start from nothing.
-        return NearCheckpoint(
-            min(epoch, max(known)) if stores.opened else epoch, begun if last is None else max(last["n"], begun)
-        )
+        return NearCheckpoint(epoch, begun if last is None else max(last["n"], begun))
 
     def _put_back(self, unit: Unit, folder: Path, checkpoint: Container, manifest: Manifest, found: Activated) -> None:
         streams = {stream: self._homes.stream(stream) for stream in unit.outputs}
