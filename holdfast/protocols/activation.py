@@ -8,9 +8,9 @@ from an older one, whose inputs upstream may have dropped.
 Why it holds. The claim is the read: each store answers a granted claim with its
 newest manifest and from then on refuses lower epochs (`fencing.claim_quorum` makes
 every stored checkpoint visible to every claim). The near checkpoint, state and queue
-of the last instance on this host, may be used instead only if that instance held the
-epoch just before ours, so nobody ran in between, and if it is not older than the
-newest manifest; after a power failure its host does not offer it. With it may come
+of the last instance on this host, may be used instead only if no store of the quorum
+knows a later instance (stores that lost their folders know less), so none ran in
+between, and if it is not older than the newest manifest; after a power failure its host does not offer it. With it may come
 pinned states of checkpoints that were pending. Those behind the newest manifest only:
 storing an older one under our higher epoch would put the unit back behind its acks.
 
